@@ -1,0 +1,305 @@
+"""The command line. Every command is a thin shell over one function of the package."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aoti_pack import __version__, console
+from aoti_pack.errors import ProofError, UserError
+
+FOLDER = click.Path(path_type=Path, file_okay=False)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
+
+
+class _Program(click.Group):
+    """Ends wrong use in one clear line and exit code 2, a failed proof in one line and exit code 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (UserError, ProofError) as error:
+            if ctx.params.get("debug"):
+                raise
+            console.err.print(f"aoti-pack: {error}", style="bold red", markup=False, soft_wrap=True)
+            ctx.exit(2 if isinstance(error, UserError) else 1)
+
+
+@click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+@click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+def main(debug: bool) -> None:
+    """From a PyTorch model to a Python-free Triton server, proved right at every step.
+
+    \b
+    Example, from a file of your own to an answering server:
+      aoti-pack compile my_model.py:recipe -o build/my_model
+      aoti-pack package build/my_model --repo repo
+      aoti-pack serve repo
+    """
+    if debug:
+        sys.excepthook = sys.__excepthook__
+
+
+def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """`KEY=VALUE` pairs; a value that reads as a Python number, bool or None becomes one."""
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise UserError(f"--set {pair!r} is not KEY=VALUE")
+        try:
+            value = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            value = text
+        settings[key] = value if isinstance(value, int | float | bool | None) else text
+    return settings
+
+
+@main.command("compile")
+@click.argument("recipe")
+@click.option("-o", "--out", type=FOLDER, required=True, help="Folder to write; replaced if it is a package.")
+@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
+@click.option("--dtype", default="float32", show_default=True, help="float32 or bfloat16.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting for the recipe.")
+@JSON
+def compile_command(
+    recipe: str, out: Path, device: str, dtype: str, settings: tuple[str, ...], as_json: bool
+) -> None:
+    """Compile RECIPE (module:attribute or file.py:attribute) and prove it equal to eager.
+
+    \b
+    Example:
+      aoti-pack compile aoti_pack.models.hstu:recipe -o build/hstu --set config=tiny
+    """
+    from aoti_pack.compiler.build import compile_recipe
+
+    with console.steps("compile") as progress:
+        done = compile_recipe(
+            recipe, out, device=device, dtype=dtype, settings=parse_settings(settings), progress=progress
+        )
+    if as_json:
+        console.print_json(dataclasses.asdict(done.manifest) | {"folder": str(done.folder)})
+        return
+    console.show_proof(done.manifest)
+    batching = done.manifest.batching
+    told = f"proved up to {batching.max} rows" if batching.proved else f"not proved: {batching.reason}"
+    console.out.print(f"batching {told}", markup=False)
+    console.out.print(f"wrote {done.folder}", markup=False)
+
+
+@main.command("verify")
+@click.argument("folder", type=FOLDER)
+@click.option("--seed", type=int, help="Seed of the fresh inputs (default: a random one, printed).")
+@JSON
+def verify_command(folder: Path, seed: int | None, as_json: bool) -> None:
+    """Repeat the proof of the package in FOLDER on this machine, with fresh inputs.
+
+    \b
+    Example:
+      aoti-pack verify build/hstu
+    """
+    from aoti_pack.compiler.verify import verify
+
+    chosen = random.SystemRandom().randrange(1 << 31) if seed is None else seed
+    with console.steps("verify") as progress:
+        manifest = verify(folder, seed=chosen, progress=progress)
+    if as_json:
+        console.print_json({"seed": chosen, "equal": True, "proof": dataclasses.asdict(manifest.proof)})
+        return
+    console.show_proof(manifest)
+    console.out.print(f"{folder} equals eager (seed {chosen})", markup=False)
+
+
+@main.command()
+@click.argument("folder", type=FOLDER)
+@JSON
+def inspect(folder: Path, as_json: bool) -> None:
+    """Print the manifest of the package in FOLDER.
+
+    \b
+    Example:
+      aoti-pack inspect build/hstu
+    """
+    from aoti_pack.manifest import Manifest
+
+    manifest = Manifest.load(folder)
+    if as_json:
+        console.print_json(dataclasses.asdict(manifest))
+    else:
+        console.show_manifest(manifest)
+
+
+@main.command()
+@click.argument("folder", type=FOLDER)
+@click.option("--repo", type=FOLDER, required=True, help="The model repository; made if missing.")
+@click.option("--name", help="Name of the served model (default: the recipe's; NAME_python for the twin).")
+@click.option("--version", type=int, default=1, show_default=True, help="Version folder to write.")
+@click.option("--backend", type=click.Choice(["aoti", "python"]), default="aoti", show_default=True)
+@click.option("--compile", "compile_twin", is_flag=True, help="With --backend python: use torch.compile.")
+@click.option("--instances", type=int, default=1, show_default=True, help="Copies that run at a time.")
+@click.option("--threads", type=int, help="Threads of an instance (default: cores / instances).")
+@click.option("--max-batch-size", type=int, help="Most rows in one run (default: what is proved; 0: none).")
+@click.option("--max-queue-delay-us", type=int, default=0, show_default=True, help="Wait for batch-mates.")
+@JSON
+def package(
+    folder: Path,
+    repo: Path,
+    name: str | None,
+    version: int,
+    backend: str,
+    compile_twin: bool,
+    instances: int,
+    threads: int | None,
+    max_batch_size: int | None,
+    max_queue_delay_us: int,
+    as_json: bool,
+) -> None:
+    """Write the package in FOLDER into a Triton model repository, in one step.
+
+    \b
+    Example:
+      aoti-pack package build/hstu --repo repo --instances 2 --max-queue-delay-us 500
+    """
+    from aoti_pack.repository.config import Serving
+    from aoti_pack.repository.layout import write_model
+
+    if compile_twin and backend != "python":
+        raise UserError("--compile is for --backend python", mend="the aoti backend's model is compiled")
+    serving = Serving(instances, max_batch_size, max_queue_delay_us, threads)
+    done = write_model(
+        folder,
+        repo,
+        name=name,
+        version=version,
+        backend=backend,
+        compile_twin=compile_twin,
+        serving=serving,
+    )
+    if as_json:
+        console.print_json(dataclasses.asdict(done) | {"path": str(done.path)})
+        return
+    console.out.print(
+        f"wrote {done.path}/{done.version} (max_batch_size {done.max_batch_size})", markup=False
+    )
+
+
+@main.command("build-backend")
+@click.option("--force", is_flag=True, help="Build again even if it is there.")
+@JSON
+def build_backend_command(force: bool, as_json: bool) -> None:
+    """Build libtriton_aoti.so for the installed torch, into the user's cache.
+
+    \b
+    Example:
+      aoti-pack build-backend
+    """
+    from aoti_pack.server.build import build_backend
+
+    with console.steps("build-backend") as progress:
+        library = build_backend(force=force, progress=progress)
+    if as_json:
+        console.print_json({"library": str(library)})
+    else:
+        console.out.print(str(library), markup=False, soft_wrap=True)
+
+
+@main.group()
+def server() -> None:
+    """The Triton server binary."""
+
+
+@server.command("install")
+@click.option("--force", is_flag=True, help="Install again even if it is there.")
+@JSON
+def server_install(force: bool, as_json: bool) -> None:
+    """Bring a tritonserver from PyPI into the user's cache, its digest checked.
+
+    \b
+    Example:
+      aoti-pack server install
+    """
+    from aoti_pack.server.install import install_server
+
+    with console.steps("server install") as progress:
+        install = install_server(force=force, progress=progress)
+    if as_json:
+        console.print_json({"binary": str(install.binary)})
+    else:
+        console.out.print(str(install.binary), markup=False, soft_wrap=True)
+
+
+PORT = click.IntRange(1, 65535)
+
+
+@main.command(context_settings={"ignore_unknown_options": False})
+@click.argument("repo", type=FOLDER)
+@click.option("--http-port", type=PORT, default=8000, show_default=True)
+@click.option("--grpc-port", type=PORT, default=8001, show_default=True)
+@click.option("--metrics-port", type=PORT, default=8002, show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--tritonserver", type=click.Path(path_type=Path), help="The server binary to run.")
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED)
+def serve(
+    repo: Path,
+    http_port: int,
+    grpc_port: int,
+    metrics_port: int,
+    host: str,
+    tritonserver: Path | None,
+    flags: tuple[str, ...],
+) -> None:
+    """Serve the model repository REPO in the foreground; Ctrl-C stops it cleanly.
+
+    \b
+    Example:
+      aoti-pack serve repo --http-port 9000 -- --log-verbose=1
+    """
+    from aoti_pack.server.build import backends_directory, build_backend
+    from aoti_pack.server.find import find_server
+    from aoti_pack.server.launch import TritonServer, serve_foreground
+    from aoti_pack.server.ports import Ports
+    from aoti_pack.server.repository_check import check_repository
+
+    check_repository(repo, flags)
+    with console.steps("serve") as progress:
+        binary = find_server(tritonserver, progress=progress)
+        backends = backends_directory(binary, build_backend(progress=progress))
+    running = TritonServer(
+        repo,
+        binary=binary,
+        backends=backends,
+        host=host,
+        ports=Ports(http_port, grpc_port, metrics_port),
+        flags=flags,
+    )
+    sys.exit(serve_foreground(running, echo=click.echo))
+
+
+@main.command()
+@JSON
+def doctor(as_json: bool) -> None:
+    """Check what this machine has of what compiling and serving need; exit code 1 if something is missing.
+
+    \b
+    Example:
+      aoti-pack doctor
+    """
+    from aoti_pack.server.doctor import examine
+
+    checks = examine()
+    if as_json:
+        console.print_json([dataclasses.asdict(check) for check in checks])
+    else:
+        for check in checks:
+            mend = f"  -> {check.mend}" if check.mend else ""
+            console.out.print(
+                f"{check.level:4}  {check.name}: {check.detail}{mend}", markup=False, soft_wrap=True
+            )
+    sys.exit(1 if any(check.level == "fail" for check in checks) else 0)

@@ -1,0 +1,54 @@
+"""Unpacking a `.pt2` into a folder, with every entry checked first."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import stat
+import zipfile
+from pathlib import Path, PurePosixPath
+
+from aoti_pack.errors import UserError
+
+# A package is code, kernels and weights. An entry that claims to unpack to more than this is not one.
+MAX_BYTES = 64 << 30
+MAX_ENTRIES = 100_000
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, as 64 hex digits."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def unpack(archive: Path, folder: Path) -> list[Path]:
+    """Unpack `archive` into the empty `folder` and return the files written, relative to it, sorted.
+
+    The archive's single top folder (its name varies with the file's) is left out. Absolute paths, `..`, links
+    and entries beyond the size bounds are refused by name before anything is written.
+    """
+    try:
+        with zipfile.ZipFile(archive) as source:
+            entries = [(info, _inside(archive, info)) for info in source.infolist() if not info.is_dir()]
+            if len(entries) > MAX_ENTRIES or sum(info.file_size for info, _ in entries) > MAX_BYTES:
+                raise UserError(f"{archive} unpacks to {len(entries)} files, more than a package can have")
+            if len({path for _, path in entries}) != len(entries):
+                raise UserError(f"{archive} holds the same path twice")
+            for info, path in entries:
+                target = folder / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with source.open(info) as data, target.open("xb") as out:
+                    shutil.copyfileobj(data, out, 1 << 20)
+    except zipfile.BadZipFile as error:
+        raise UserError(f"{archive} is not a .pt2 archive: {error}", mend="compile it again") from None
+    return sorted(Path(path) for _, path in entries)
+
+
+def _inside(archive: Path, info: zipfile.ZipInfo) -> PurePosixPath:
+    path = PurePosixPath(info.filename)
+    if path.is_absolute() or ".." in path.parts or "\\" in info.filename or len(path.parts) < 2:
+        raise UserError(f"{archive} holds the entry {info.filename!r}, which leaves the package's folder")
+    mode = info.external_attr >> 16
+    if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+        raise UserError(f"{archive} holds the entry {info.filename!r}, which is not a plain file")
+    return PurePosixPath(*path.parts[1:])

@@ -1,0 +1,140 @@
+"""The whole way from a recipe to a folder with `model.pt2`, `manifest.json` and the eager twin's weights."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aoti_pack.atomic import new_directory
+from aoti_pack.compiler.archive import sha256_of, unpack
+from aoti_pack.compiler.export import Exported, export, place
+from aoti_pack.compiler.lower import OPTIONS, lower
+from aoti_pack.compiler.prove import Progress, make_reference, prove
+from aoti_pack.compiler.prove_batching import prove_batching
+from aoti_pack.compiler.runtime import CompiledModel
+from aoti_pack.compiler.target import check_device, describe_target, parse_dtype
+from aoti_pack.errors import UserError
+from aoti_pack.manifest import (
+    ConstantSpec,
+    FileSpec,
+    Manifest,
+    PackageSpec,
+    RecipeRef,
+)
+from aoti_pack.recipe import load_recipe
+
+if TYPE_CHECKING:
+    from torch import nn
+
+PACKAGE_FILE = "model.pt2"
+EAGER_FILE = "eager.pt"
+SAMPLE_FILE = "sample.pt"
+_SEED = 20_24
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Where a package lies, and its contract."""
+
+    folder: Path
+    manifest: Manifest
+
+
+def compile_recipe(
+    source: str,
+    out: Path,
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    settings: Mapping[str, Any] | None = None,
+    progress: Progress,
+) -> Compiled:
+    """Compile the recipe at `source` into the folder `out` and prove it equal to eager.
+
+    `out` is written in one step at the end: it is replaced if it holds a package already, refused if it holds
+    something else. ProofError when the proof fails, UserError on wrong use; nothing is written then.
+    """
+    import torch
+
+    chosen = parse_dtype(dtype)
+    check_device(device)
+    check_output_folder(out)
+    progress("loading the recipe")
+    recipe = load_recipe(source, settings or {})
+    progress("exporting")
+    exported = export(recipe, chosen, device)
+    with new_directory(out) as beside:
+        package = beside / PACKAGE_FILE
+        progress("compiling with AOTInductor")
+        lower(exported, package)
+        with tempfile.TemporaryDirectory(prefix="aoti-pack-proof-") as folder:
+            unpack(package, Path(folder))
+            compiled = CompiledModel(Path(folder), device)
+        reference = make_reference(recipe, exported, chosen, device)
+        proof = prove(reference, compiled, _SEED, progress)
+        batching = prove_batching(reference, compiled, _SEED, progress)
+        progress("writing")
+        _save_eager(exported.model, beside / EAGER_FILE)
+        torch.save(place(recipe.inputs, chosen, "cpu"), beside / SAMPLE_FILE)
+        manifest = Manifest(
+            name=recipe.name,
+            executor="plain",
+            wire="rows" if batching.proved else "single",
+            recipe=RecipeRef(source, dict(settings or {})),
+            package=PackageSpec(PACKAGE_FILE, sha256_of(package)),
+            files=tuple(describe_file(beside, path) for path in sorted(beside.iterdir())),
+            torch=torch.__version__,
+            target=describe_target(device),
+            dtype=dtype,
+            dynamic_threads=bool(OPTIONS["cpp.dynamic_threads"]),
+            symbols=exported.symbols,
+            inputs=exported.inputs,
+            outputs=exported.outputs,
+            baked=exported.baked,
+            constants=_constants(exported, compiled),
+            batching=batching,
+            proof=proof,
+        )
+        manifest.save(beside)
+    return Compiled(out, manifest)
+
+
+def check_output_folder(out: Path) -> None:
+    """UserError when `out` exists and is not something that this tool wrote."""
+    if out.is_dir() and any(out.iterdir()) and not (out / "manifest.json").is_file():
+        raise UserError(
+            f"{out} exists and holds no manifest.json", mend="give a new folder, or one to replace"
+        )
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file, expected a folder")
+
+
+def _save_eager(model: nn.Module, path: Path) -> bool:
+    """Pickle the eager module for `verify` and the Python twin; False when it cannot be pickled."""
+    import torch
+
+    try:
+        torch.save(model, path)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        # Lambdas and local classes do not pickle. The package serves without; the twin says why it cannot.
+        path.unlink(missing_ok=True)
+        return False
+    return True
+
+
+def describe_file(folder: Path, path: Path) -> FileSpec:
+    """The manifest's record of the file `path`, relative to `folder`."""
+    return FileSpec(path.relative_to(folder).as_posix(), sha256_of(path), path.stat().st_size)
+
+
+def _constants(exported: Exported, compiled: CompiledModel) -> tuple[ConstantSpec, ...]:
+    state = exported.program.state_dict | exported.program.constants
+    return tuple(
+        ConstantSpec(name, str(state[name].dtype).removeprefix("torch."), tuple(state[name].shape))
+        for name in compiled.constant_names()
+        if name in state
+    )

@@ -1,0 +1,180 @@
+"""The proof that a compiled package equals eager PyTorch, on fresh inputs over a sweep of sizes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aoti_pack.compiler.export import Exported, place
+from aoti_pack.compiler.runtime import CompiledModel
+from aoti_pack.compiler.sizes import Sizes, example_sizes, graph_cost, sweep
+from aoti_pack.errors import ProofError, UserError
+from aoti_pack.manifest import OutputError, Proof, ProofCase, TensorSpec
+from aoti_pack.recipe import Inputs, Recipe, Tolerance, leaves
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+Progress = Callable[[str], None]
+
+# How much further than eager the compiled result may lie from float64, on top of the tolerance.
+_FLOAT64_FACTOR = 4.0
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The eager model, in the package's dtype and (where it can run so) in float64."""
+
+    recipe: Recipe
+    exported: Exported
+    model: nn.Module
+    double: nn.Module | None
+    dtype: torch.dtype
+    device: str
+
+    def draw(self, seed: int, sizes: Mapping[str, int]) -> Inputs:
+        """Fresh placed inputs of `sizes`, their shapes checked against the contract."""
+        inputs = place(self.recipe.draw(seed, sizes), self.dtype, self.device)
+        check_shapes(self.recipe, self.exported.inputs, inputs, sizes)
+        return inputs
+
+    def eager(self, inputs: Inputs) -> list[torch.Tensor]:
+        """The eager model's flat outputs, in its own dtype."""
+        return _call(self.model, inputs)
+
+    def float64(self, inputs: Inputs) -> list[torch.Tensor] | None:
+        """The eager model's flat outputs in float64, or None where it does not run in float64."""
+        import torch
+
+        if self.double is None:
+            return None
+        return _call(self.double, place(inputs, torch.float64, self.device))
+
+
+def make_reference(recipe: Recipe, exported: Exported, dtype: torch.dtype, device: str) -> Reference:
+    """The reference for `exported`. float64 is tried once, on the recipe's example."""
+    import torch
+
+    double: nn.Module | None = copy.deepcopy(exported.model).double()
+    example = place(recipe.inputs, torch.float64, device)
+    try:
+        _call(double, example)
+    except (RuntimeError, TypeError, NotImplementedError):
+        # A model that fixes a dtype inside (or uses an operator without float64) has no float64 reference;
+        # the proof says so and still compares with eager.
+        double = None
+    return Reference(recipe, exported, exported.model, double, dtype, device)
+
+
+def _call(model: nn.Module | None, inputs: Inputs) -> list[torch.Tensor]:
+    import torch
+    from torch.utils import _pytree as pytree
+
+    if model is None:
+        raise AssertionError("no model to call")
+    with torch.no_grad():
+        return list(pytree.tree_leaves(model(**inputs)))
+
+
+def check_shapes(
+    recipe: Recipe, specs: Sequence[TensorSpec], inputs: Inputs, sizes: Mapping[str, int]
+) -> None:
+    """UserError when what `sample` drew is not what the contract says."""
+    import torch
+
+    found = dict(leaves(inputs))
+    for spec in specs:
+        wanted = tuple(sizes[dim] if isinstance(dim, str) else dim for dim in spec.shape)
+        tensor = found.get(spec.name)
+        if not isinstance(tensor, torch.Tensor):
+            raise UserError(f"recipe {recipe.name!r}: sample() drew no tensor called {spec.name!r}")
+        got, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+        if got != wanted or dtype != spec.dtype:
+            raise UserError(
+                f"recipe {recipe.name!r}: sample() drew {spec.name!r} as {dtype} {list(got)}, "
+                f"expected {spec.dtype} {list(wanted)} for {dict(sizes)}"
+            )
+
+
+def prove(reference: Reference, compiled: CompiledModel, seed: int, progress: Progress) -> Proof:
+    """Compare `compiled` with eager at every case of the sweep.
+
+    Source of the criterion: elementwise |compiled - eager| <= atol + rtol |eager|, as in
+    `torch.testing.assert_close`; and against float64 no further off than eager itself by more than a small
+    factor, on top of the same tolerance. Integers and bools must be equal. NaNs must stand in the same places.
+
+    Raises ProofError naming the output, the sizes and how far off it is.
+    """
+    recipe, exported = reference.recipe, reference.exported
+    cost = graph_cost(recipe, exported)
+    cases, skipped = sweep(exported.symbols, example_sizes(recipe), cost)
+    if reference.double is None:
+        skipped.append("float64: the model does not run in float64; compared with eager alone")
+    proved: list[ProofCase] = []
+    for number, sizes in enumerate(cases):
+        progress(f"proof {number + 1}/{len(cases)} {sizes_text(sizes)}")
+        proved.append(_prove_case(reference, compiled, seed + number, sizes))
+    tolerance = recipe.tolerance_for(str(reference.dtype).removeprefix("torch."))
+    worst = max((o.compiled_eager for case in proved for o in case.outputs), default=0.0)
+    return Proof(seed, tolerance.rtol, tolerance.atol, worst, tuple(proved), tuple(skipped))
+
+
+def _prove_case(reference: Reference, compiled: CompiledModel, seed: int, sizes: Sizes) -> ProofCase:
+    inputs = reference.draw(seed, sizes)
+    got = compiled.run(reference.exported.flatten(inputs))
+    eager = reference.eager(inputs)
+    exact = reference.float64(inputs)
+    errors = []
+    for index, spec in enumerate(reference.exported.outputs):
+        tolerance = reference.recipe.tolerance_for(spec.dtype)
+        where = f"output {spec.name!r} at {sizes_text(sizes)} (seed {seed})"
+        errors.append(_compare(where, spec, got[index], eager[index], exact and exact[index], tolerance))
+    return ProofCase(dict(sizes), tuple(errors))
+
+
+def _compare(
+    where: str, spec: TensorSpec, got: Any, eager: Any, exact: Any | None, tolerance: Tolerance
+) -> OutputError:
+    if got.shape != eager.shape or got.dtype != eager.dtype:
+        raise ProofError(
+            f"{where}: compiled gives {got.dtype} {list(got.shape)}, eager {eager.dtype} {list(eager.shape)}"
+        )
+    off = compare(where, got, eager, tolerance)
+    if exact is None or not exact.is_floating_point():
+        return OutputError(spec.name, off, None, None)
+    of_eager = max_abs(eager, exact)
+    allowed = Tolerance(tolerance.rtol, tolerance.atol + _FLOAT64_FACTOR * of_eager)
+    return OutputError(spec.name, off, compare(f"{where} against float64", got, exact, allowed), of_eager)
+
+
+def compare(where: str, got: torch.Tensor, wanted: torch.Tensor, tolerance: Tolerance) -> float:
+    """Max |got - wanted|; ProofError when an element is further off than `tolerance`."""
+    import torch
+
+    a, b = got.to(torch.float64), wanted.to(torch.float64)
+    bad = ~torch.isclose(a, b, rtol=tolerance.rtol, atol=tolerance.atol, equal_nan=True)
+    if bool(bad.any()):
+        first = torch.nonzero(bad)[0].tolist()
+        raise ProofError(
+            f"{where}: {int(bad.sum())} of {bad.numel()} elements differ, first at {first}: got "
+            f"{a[tuple(first)].item():.9g}, expected {b[tuple(first)].item():.9g}; largest difference "
+            f"{max_abs(got, wanted):.3g}, allowed {tolerance.atol:g} + {tolerance.rtol:g} x |expected|"
+        )
+    return max_abs(got, wanted)
+
+
+def max_abs(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Largest |a - b| where both are finite, in float64; 0 for empty tensors."""
+    import torch
+
+    off = (a.to(torch.float64) - b.to(torch.float64)).abs()
+    off = off[torch.isfinite(off)]
+    return float(off.max()) if off.numel() else 0.0
+
+
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """`b=2 n=5`, or `fixed sizes` where nothing varies."""
+    return " ".join(f"{name}={size}" for name, size in sizes.items()) or "fixed sizes"

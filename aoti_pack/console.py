@@ -1,0 +1,111 @@
+"""What users see: one live line for long work, tables for results, nothing of it on stdout with `--json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from aoti_pack.manifest import Manifest, TensorSpec
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+@contextmanager
+def steps(title: str) -> Iterator[Callable[[str], None]]:
+    """A callback that shows the step at work: a spinner in a terminal, one line a step elsewhere."""
+    if not err.is_terminal:
+        yield lambda step: err.print(f"{title}: {step}", markup=False)
+        return
+    with err.status(title) as status:
+        yield lambda step: status.update(f"{title}: {step}")
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    print(json.dumps(value, indent=2))
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    """A plain table; every cell as text."""
+    made = Table(title=title, title_justify="left", show_edge=False)
+    for column in columns:
+        made.add_column(column, overflow="fold")
+    for row in rows:
+        made.add_row(*(str(cell) for cell in row))
+    return made
+
+
+def show(made: Table) -> None:
+    """Print a table on stdout."""
+    out.print(made)
+
+
+def pairs(title: str, values: Mapping[str, Any]) -> Table:
+    """A two-column table of names and values."""
+    return table(title, ("", ""), list(values.items()))
+
+
+def tensor_rows(specs: Sequence[TensorSpec]) -> list[tuple[str, str, str]]:
+    """(name, dtype, shape) of each tensor."""
+    return [(spec.name, spec.dtype, "[" + ", ".join(map(str, spec.shape)) + "]") for spec in specs]
+
+
+def show_manifest(manifest: Manifest) -> None:
+    """The whole contract as tables."""
+    target, batching = manifest.target, manifest.batching
+    show(
+        pairs(
+            f"{manifest.name}",
+            {
+                "recipe": manifest.recipe.source,
+                "settings": " ".join(f"{k}={v}" for k, v in manifest.recipe.settings.items()) or "-",
+                "executor": manifest.executor,
+                "wire form": manifest.wire,
+                "dtype": manifest.dtype,
+                "torch": manifest.torch,
+                "target": f"{target.device} {target.arch} march={target.march} {target.simd}".rstrip(),
+                "cpu features": " ".join(target.cpu_features) or "-",
+                "package": f"{manifest.package.path} sha256 {manifest.package.sha256[:16]}…",
+                "constants": len(manifest.constants),
+                "batching": f"proved up to {batching.max} rows"
+                if batching.proved
+                else f"no: {batching.reason}",
+            },
+        )
+    )
+    show(table("inputs", ("name", "dtype", "shape"), tensor_rows(manifest.inputs)))
+    show(table("outputs", ("name", "dtype", "shape"), tensor_rows(manifest.outputs)))
+    show(table("symbols", ("name", "min", "max"), [(s.name, s.min, s.max) for s in manifest.symbols]))
+    if manifest.baked:
+        show(table("baked in", ("name", "value"), [(b.name, repr(b.value)) for b in manifest.baked]))
+    show_proof(manifest)
+
+
+def show_proof(manifest: Manifest) -> None:
+    """The proof: one row for each case and output."""
+    proof = manifest.proof
+    rows = [
+        (
+            " ".join(f"{k}={v}" for k, v in case.sizes.items()) or "fixed",
+            output.name,
+            f"{output.compiled_eager:.2e}",
+            _number(output.compiled_float64),
+            _number(output.eager_float64),
+        )
+        for case in proof.cases
+        for output in case.outputs
+    ]
+    columns = ("sizes", "output", "compiled - eager", "compiled - float64", "eager - float64")
+    show(table(f"proof: max |difference|, allowed {proof.atol:g} + {proof.rtol:g} |expected|", columns, rows))
+    for left_out in proof.skipped:
+        out.print(f"  {left_out}", markup=False)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2e}"

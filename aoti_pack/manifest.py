@@ -1,0 +1,242 @@
+"""The manifest: what is true about a package, written once by the compiler and enforced everywhere after.
+
+`manifest.json` lies beside the package. The C++ backend reads the same file (`cpp/src/manifest.h`); a name, a
+shape or a data type that both sides need stands here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from aoti_pack.atomic import write_text
+from aoti_pack.errors import UserError
+
+SCHEMA = "1.0"
+FILE_NAME = "manifest.json"
+
+WireForm = Literal["rows", "ragged", "single"]
+Executor = Literal["plain", "state", "speculative"]
+
+# torch's name of a dtype -> the name that the KServe v2 protocol and Triton give it.
+WIRE_DATATYPES: Mapping[str, str] = {
+    "bool": "BOOL",
+    "uint8": "UINT8",
+    "uint16": "UINT16",
+    "uint32": "UINT32",
+    "uint64": "UINT64",
+    "int8": "INT8",
+    "int16": "INT16",
+    "int32": "INT32",
+    "int64": "INT64",
+    "float16": "FP16",
+    "bfloat16": "BF16",
+    "float32": "FP32",
+    "float64": "FP64",
+}
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A size that varies from request to request: `min <= size <= max`."""
+
+    name: str
+    min: int
+    max: int
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One input or output of the model, in the order in which the compiled package takes or gives it.
+
+    `shape` holds a fixed size, a symbol's name, or (outputs only) an expression of symbols such as `2*n`.
+    Axis 0 counts the symbol `shape[0]`. All tensors are contiguous, in row-major order.
+    """
+
+    name: str
+    dtype: str
+    datatype: str
+    shape: tuple[int | str, ...]
+    mutated: bool = False
+
+    @property
+    def leading_symbol(self) -> str | None:
+        """The symbol that axis 0 counts, or None for a fixed or missing axis 0."""
+        first = self.shape[0] if self.shape else None
+        return first if isinstance(first, str) else None
+
+
+@dataclass(frozen=True)
+class BakedScalar:
+    """A non-tensor argument whose value was compiled in."""
+
+    name: str
+    value: int | float | bool | str | None
+
+
+@dataclass(frozen=True)
+class ConstantSpec:
+    """A weight or buffer of the model inside the package."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FileSpec:
+    """A file that belongs to the package, relative to the manifest's folder."""
+
+    path: str
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class PackageSpec:
+    """Where the compiled model lies: a `.pt2` file, or the folder it was unpacked to.
+
+    `sha256` is that of the `.pt2` in both cases.
+    """
+
+    path: str
+    sha256: str
+    model_name: str = "model"
+
+
+@dataclass(frozen=True)
+class RecipeRef:
+    """What the package was compiled from: `module:attribute` or `file.py:attribute`, and its settings."""
+
+    source: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Target:
+    """The machine that the package runs on. `cpu_features` are the kernel's names, as in `/proc/cpuinfo`."""
+
+    device: str
+    arch: str
+    march: str
+    simd: str
+    cpu_features: tuple[str, ...]
+    glibc: str
+
+
+@dataclass(frozen=True)
+class Batching:
+    """Whether rows of different requests may share one run, and up to how many.
+
+    `symbol` counts the rows; `max` is the largest joined size; `reason` says why when not `proved`.
+    """
+
+    proved: bool
+    symbol: str | None
+    max: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class OutputError:
+    """Errors of one output in one proof case, as max |a - b| over its elements.
+
+    `compiled_eager` and `eager_float64` are None where the eager model gave no number to compare with.
+    """
+
+    name: str
+    compiled_eager: float
+    compiled_float64: float | None
+    eager_float64: float | None
+
+
+@dataclass(frozen=True)
+class ProofCase:
+    """One set of symbol sizes that was tried."""
+
+    sizes: Mapping[str, int]
+    outputs: tuple[OutputError, ...]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was compared with eager PyTorch, and how far off it was."""
+
+    seed: int
+    rtol: float
+    atol: float
+    max_abs: float
+    cases: tuple[ProofCase, ...]
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The contract. See the module's docstring; `load` and `save` are the only way to and from disk."""
+
+    name: str
+    executor: Executor
+    wire: WireForm
+    recipe: RecipeRef
+    package: PackageSpec
+    files: tuple[FileSpec, ...]
+    torch: str
+    target: Target
+    dtype: str
+    dynamic_threads: bool
+    symbols: tuple[Symbol, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    baked: tuple[BakedScalar, ...]
+    constants: tuple[ConstantSpec, ...]
+    batching: Batching
+    proof: Proof
+    schema: str = SCHEMA
+
+    def symbol(self, name: str) -> Symbol:
+        """The symbol called `name`; KeyError if there is none."""
+        for symbol in self.symbols:
+            if symbol.name == name:
+                return symbol
+        raise KeyError(name)
+
+    def to_json(self) -> str:
+        """The text of `manifest.json`: stable key order, so equal manifests are equal bytes."""
+        return json.dumps({"schema": self.schema} | asdict(self), indent=2) + "\n"
+
+    def save(self, folder: Path) -> Path:
+        """Write `folder/manifest.json` atomically and return its path."""
+        path = folder / FILE_NAME
+        write_text(path, self.to_json())
+        return path
+
+    @classmethod
+    def load(cls, folder: Path) -> Manifest:
+        """Read `folder/manifest.json`. UserError when it is missing, malformed or of another version."""
+        path = folder if folder.name == FILE_NAME else folder / FILE_NAME
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise UserError(
+                f"{path} does not exist", mend="give a folder that `aoti-pack compile` wrote"
+            ) from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{path} cannot be read: {error}") from None
+        try:
+            return cls.from_json(text)
+        except ManifestError as error:
+            raise UserError(f"{path}: {error}", mend="compile the package again") from None
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Parse and validate. ManifestError names the field at fault, what was expected and what came."""
+        from aoti_pack.manifest_parse import parse_manifest
+
+        return parse_manifest(text)
+
+
+class ManifestError(ValueError):
+    """A manifest that is not one. The message names the field, what was expected and what came."""

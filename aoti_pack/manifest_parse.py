@@ -1,0 +1,175 @@
+"""Reading `manifest.json`: every field checked for its type, its range and what it refers to."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, get_args
+
+from aoti_pack.manifest import (
+    SCHEMA,
+    WIRE_DATATYPES,
+    BakedScalar,
+    Batching,
+    ConstantSpec,
+    Executor,
+    FileSpec,
+    Manifest,
+    ManifestError,
+    OutputError,
+    PackageSpec,
+    Proof,
+    ProofCase,
+    RecipeRef,
+    Symbol,
+    Target,
+    TensorSpec,
+    WireForm,
+)
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# A name before a parenthesis is a function of an output's size expression, not a symbol.
+_EXPRESSION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?![A-Za-z0-9_(])")
+
+
+def parse_manifest(text: str) -> Manifest:
+    """Parse and validate; ManifestError names the field at fault, what was expected and what came."""
+    try:
+        raw = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ManifestError(f"not JSON: {error}") from None
+    if not isinstance(raw, dict):
+        raise ManifestError(f"expected an object, got {type(raw).__name__}")
+    _check_schema(raw.get("schema"))
+    manifest: Manifest = _build(Manifest, raw, "manifest")
+    _validate(manifest)
+    return manifest
+
+
+def _check_schema(version: object) -> None:
+    if not isinstance(version, str) or not re.fullmatch(r"\d+\.\d+", version):
+        raise ManifestError(f"schema: expected a version such as {SCHEMA!r}, got {version!r}")
+    if version.split(".")[0] != SCHEMA.split(".", maxsplit=1)[0]:
+        raise ManifestError(f"schema: this aoti-pack reads version {SCHEMA}, the file has {version}")
+
+
+# Which record class stands in which field; everything else is a plain value, checked by `_plain`.
+_RECORDS: Mapping[tuple[str, str], type[Any]] = {
+    ("Manifest", "recipe"): RecipeRef,
+    ("Manifest", "package"): PackageSpec,
+    ("Manifest", "files"): FileSpec,
+    ("Manifest", "target"): Target,
+    ("Manifest", "symbols"): Symbol,
+    ("Manifest", "inputs"): TensorSpec,
+    ("Manifest", "outputs"): TensorSpec,
+    ("Manifest", "baked"): BakedScalar,
+    ("Manifest", "constants"): ConstantSpec,
+    ("Manifest", "batching"): Batching,
+    ("Manifest", "proof"): Proof,
+    ("Proof", "cases"): ProofCase,
+    ("ProofCase", "outputs"): OutputError,
+}
+
+
+def _build(cls: type[Any], raw: object, where: str) -> Any:
+    if not isinstance(raw, dict):
+        raise ManifestError(f"{where}: expected an object, got {raw!r}")
+    known = {f.name: f for f in fields(cls)}
+    if unknown := sorted(set(raw) - set(known)):
+        raise ManifestError(f"{where}: unknown field {unknown[0]!r}")
+    values: dict[str, Any] = {}
+    for name, value in raw.items():
+        kind = str(known[name].type)
+        record = _RECORDS.get((cls.__name__, name))
+        path = f"{where}.{name}"
+        if record is not None and kind.startswith("tuple["):
+            if not isinstance(value, list):
+                raise ManifestError(f"{path}: expected a list, got {value!r}")
+            values[name] = tuple(_build(record, item, f"{path}[{i}]") for i, item in enumerate(value))
+        elif record is not None:
+            values[name] = _build(record, value, path)
+        else:
+            values[name] = _plain(kind, value, path)
+    for name, declared in known.items():
+        if name not in values and declared.default is MISSING and declared.default_factory is MISSING:
+            raise ManifestError(f"{where}: field {name!r} is missing")
+    return cls(**values)
+
+
+_SCALARS: Mapping[str, tuple[type, ...]] = {
+    "str": (str,),
+    "bool": (bool,),
+    "int": (int,),
+    "float": (int, float),
+    "None": (type(None),),
+}
+
+
+def _plain(kind: str, value: Any, where: str) -> Any:
+    """Check a JSON value against the annotation `kind` of its field and return it as the field holds it."""
+    if kind.startswith("tuple["):
+        if not isinstance(value, list):
+            raise ManifestError(f"{where}: expected a list, got {value!r}")
+        item_kind = kind.removeprefix("tuple[").removesuffix(", ...]")
+        return tuple(_plain(item_kind, item, f"{where}[{i}]") for i, item in enumerate(value))
+    if kind.startswith("Mapping["):
+        if not isinstance(value, dict):
+            raise ManifestError(f"{where}: expected an object, got {value!r}")
+        item_kind = kind.removeprefix("Mapping[str, ").removesuffix("]")
+        if item_kind == "Any":
+            return value
+        return {key: _plain(item_kind, item, f"{where}.{key}") for key, item in value.items()}
+    choices = {"Executor": get_args(Executor), "WireForm": get_args(WireForm)}.get(kind)
+    if choices is not None:
+        if value not in choices:
+            raise ManifestError(f"{where}: expected one of {', '.join(choices)}, got {value!r}")
+        return value
+    for option in kind.split(" | "):
+        # bool is an int to Python; to a contract it is not.
+        if isinstance(value, _SCALARS[option]) and (option == "bool" or not isinstance(value, bool)):
+            return value
+    raise ManifestError(f"{where}: expected {kind.replace(' | ', ' or ')}, got {value!r}")
+
+
+def _validate(manifest: Manifest) -> None:
+    names = [s.name for s in manifest.symbols]
+    _unique(names, "symbols")
+    _unique([t.name for t in manifest.inputs], "inputs")
+    _unique([t.name for t in manifest.outputs], "outputs")
+    for symbol in manifest.symbols:
+        if not _IDENTIFIER.fullmatch(symbol.name) or not 0 <= symbol.min <= symbol.max:
+            raise ManifestError(f"symbols: {symbol.name!r} has the range {symbol.min}..{symbol.max}")
+    for kind, tensors in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
+        for tensor in tensors:
+            _validate_tensor(tensor, f"{kind}.{tensor.name}", set(names), expressions=kind == "outputs")
+    if manifest.batching.symbol is not None and manifest.batching.symbol not in names:
+        raise ManifestError(f"batching.symbol: no symbol is called {manifest.batching.symbol!r}")
+    if manifest.wire != "single" and not manifest.batching.proved:
+        raise ManifestError(f"wire: {manifest.wire!r} joins requests, and batching is not proved")
+    package = manifest.package
+    for path, digest in ((package.path, package.sha256), *((f.path, f.sha256) for f in manifest.files)):
+        if not Path(path).parts or Path(path).is_absolute() or ".." in Path(path).parts:
+            raise ManifestError(f"path {path!r} leaves the package's folder")
+        if not re.fullmatch(r"[0-9a-f]{64}", digest):
+            raise ManifestError(f"sha256 of {path!r}: expected 64 hex digits, got {digest!r}")
+
+
+def _validate_tensor(tensor: TensorSpec, where: str, symbols: set[str], *, expressions: bool) -> None:
+    if WIRE_DATATYPES.get(tensor.dtype) != tensor.datatype:
+        raise ManifestError(f"{where}: dtype {tensor.dtype!r} does not go as datatype {tensor.datatype!r}")
+    for dim in tensor.shape:
+        if isinstance(dim, int) and dim < 0:
+            raise ManifestError(f"{where}: a negative size {dim}")
+        if isinstance(dim, str):
+            used = set(_EXPRESSION_NAME.findall(dim))
+            if not used <= symbols or (not expressions and dim not in symbols):
+                raise ManifestError(f"{where}: {dim!r} is not a symbol of this manifest")
+
+
+def _unique(names: list[str], where: str) -> None:
+    for name in names:
+        if not name or names.count(name) > 1:
+            raise ManifestError(f"{where}: the name {name!r} is empty or stands twice")

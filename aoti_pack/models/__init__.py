@@ -1,0 +1,1 @@
+"""Models that ship with the project: one recipe each, and what trains them."""

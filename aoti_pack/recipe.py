@@ -1,0 +1,251 @@
+"""Recipe: all that a user must say about a model, and nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from aoti_pack.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+Inputs = Mapping[str, Any]
+Sampler = Callable[["torch.Generator", Mapping[str, int]], Inputs]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """The compiled model equals eager when |compiled - eager| <= atol + rtol * |eager| everywhere."""
+
+    rtol: float
+    atol: float
+
+
+DEFAULT_TOLERANCE: Mapping[str, Tolerance] = {
+    "float64": Tolerance(1e-9, 1e-9),
+    "float32": Tolerance(1e-4, 1e-5),
+    "bfloat16": Tolerance(3e-2, 3e-2),
+    "float16": Tolerance(5e-3, 5e-3),
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A model and how it is called.
+
+    name: names the package and, by default, the served model.
+    model: an `nn.Module` in eval mode, or a function that builds one.
+    inputs: keyword arguments of `forward`; example tensors, also inside nested dicts, tuples and lists. An
+        input's name is its path: `user`, `options.key`, `pair.0`. A size that is dynamic must be 2 or more in
+        the example.
+    dynamic: input path -> {axis: `torch.export.Dim`}. Equal names mean equal sizes.
+    outputs: names of the model's outputs, in its own order (nested ones flattened).
+    batch: the `Dim` name that counts independent rows; requests are joined along it once the proof has shown
+        that rows do not see each other.
+    tolerance: dtype name -> Tolerance, where the default does not fit.
+    sample: draws fresh inputs of the given sizes (symbol -> size) from a generator, for proof, warm-up and
+        load. The default draws floats from N(0, 1), integers from `ranges` and fair bools.
+    ranges: integer input path -> (lowest, highest), both inclusive, for the default `sample`. Without an
+        entry, the example's own lowest and highest value.
+    """
+
+    name: str
+    model: nn.Module | Callable[[], nn.Module]
+    inputs: Inputs
+    outputs: Sequence[str]
+    dynamic: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
+    batch: str | None = "b"
+    tolerance: Mapping[str, Tolerance] = field(default_factory=dict)
+    sample: Sampler | None = None
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def build(self) -> nn.Module:
+        """The model, in eval mode."""
+        from torch import nn
+
+        with _seeded():
+            model = self.model if isinstance(self.model, nn.Module) else self.model()
+        if not isinstance(model, nn.Module):
+            raise UserError(
+                f"recipe {self.name!r}: model must be an nn.Module or build one, got {type(model).__name__}"
+            )
+        return model.eval()
+
+    def tolerance_for(self, dtype: str) -> Tolerance:
+        """The tolerance for results in `dtype` (a torch name such as `float32`); exact for integers."""
+        return self.tolerance.get(dtype) or DEFAULT_TOLERANCE.get(dtype) or Tolerance(0.0, 0.0)
+
+    def draw(self, seed: int, sizes: Mapping[str, int]) -> Inputs:
+        """Fresh inputs of exactly `sizes`, the same for the same `seed` on every machine."""
+        import torch
+
+        generator = torch.Generator().manual_seed(seed)
+        if self.sample is not None:
+            return self.sample(generator, sizes)
+        drawn: Inputs = map_leaves(
+            self.inputs, lambda path, leaf: self._draw_leaf(path, leaf, generator, sizes)
+        )
+        return drawn
+
+    def _draw_leaf(self, path: str, leaf: Any, generator: torch.Generator, sizes: Mapping[str, int]) -> Any:
+        import torch
+
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        shape = list(leaf.shape)
+        for axis, dim in self.dynamic.get(path, {}).items():
+            shape[axis] = sizes[dim_name(dim)]
+        if leaf.dtype == torch.bool:
+            return torch.rand(shape, generator=generator) < 0.5
+        if leaf.dtype.is_floating_point:
+            return torch.randn(shape, generator=generator, dtype=torch.float32).to(leaf.dtype)
+        low, high = self.ranges.get(path) or (int(leaf.min()), int(leaf.max()))
+        return torch.randint(low, high + 1, shape, generator=generator, dtype=torch.int64).to(leaf.dtype)
+
+
+def dim_name(dim: Any) -> str:
+    """The name of a `torch.export.Dim`."""
+    return str(dim.__name__)
+
+
+def leaves(inputs: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(path, leaf) of nested dicts, tuples and lists, in their own order."""
+    if isinstance(inputs, Mapping):
+        for key, value in inputs.items():
+            yield from leaves(value, f"{prefix}.{key}" if prefix else str(key))
+    elif isinstance(inputs, tuple | list):
+        for index, value in enumerate(inputs):
+            yield from leaves(value, f"{prefix}.{index}" if prefix else str(index))
+    else:
+        yield prefix, inputs
+
+
+def map_leaves(inputs: Any, change: Callable[[str, Any], Any], prefix: str = "") -> Any:
+    """`inputs` with each leaf replaced by `change(path, leaf)`, in the same structure."""
+
+    def inner(key: object, value: Any) -> Any:
+        return map_leaves(value, change, f"{prefix}.{key}" if prefix else str(key))
+
+    if isinstance(inputs, Mapping):
+        return {key: inner(key, value) for key, value in inputs.items()}
+    if isinstance(inputs, tuple | list):
+        return type(inputs)(inner(index, value) for index, value in enumerate(inputs))
+    return change(prefix, inputs)
+
+
+def load_recipe(source: str, settings: Mapping[str, Any]) -> Recipe:
+    """The recipe at `module:attribute` or `path/to/file.py:attribute` (default attribute: `recipe`).
+
+    The attribute is a Recipe, or a function that takes `settings` as keyword arguments and returns one.
+    UserError when it cannot be found, raises, or does not take a setting.
+    """
+    where, _, attribute = source.partition(":")
+    attribute = attribute or "recipe"
+    with _seeded():
+        return _load(source, where, attribute, settings)
+
+
+@contextmanager
+def _seeded() -> Iterator[None]:
+    """Random weights drawn by a recipe are the same ones each time it is loaded."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+def _load(source: str, where: str, attribute: str, settings: Mapping[str, Any]) -> Recipe:
+    module = _import(where)
+    if not hasattr(module, attribute):
+        raise UserError(
+            f"{where} has no attribute {attribute!r}", mend="name the recipe as FILE.py:ATTRIBUTE"
+        )
+    found = getattr(module, attribute)
+    if not isinstance(found, Recipe):
+        if not callable(found):
+            raise UserError(f"{source} is a {type(found).__name__}, expected a Recipe or a function")
+        try:
+            found = found(**settings)
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(f"recipe {source} raised {type(error).__name__}: {error}") from error
+        if not isinstance(found, Recipe):
+            raise UserError(f"{source}() returned a {type(found).__name__}, expected a Recipe")
+    elif settings:
+        raise UserError(
+            f"{source} is a Recipe and takes no settings, got --set {next(iter(settings))}",
+            mend="make it a function with keyword arguments",
+        )
+    _check(found)
+    return found
+
+
+def _import(where: str) -> ModuleType:
+    path = Path(where)
+    if path.suffix != ".py":
+        try:
+            return importlib.import_module(where)
+        except ModuleNotFoundError as error:
+            if error.name is not None and where.startswith(error.name):
+                raise UserError(
+                    f"no module {where!r}", mend="give a module that Python can import, or FILE.py:ATTRIBUTE"
+                ) from error
+            raise UserError(f"{where}: {error}") from error
+        except Exception as error:
+            raise UserError(f"importing {where} raised {type(error).__name__}: {error}") from error
+    if not path.is_file():
+        raise UserError(f"{where} does not exist", mend="give the path of a Python file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{where} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    # A recipe's neighbours import as they do when the file is run as a script.
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UserError(f"{where} raised {type(error).__name__}: {error}") from error
+    return module
+
+
+def _check(recipe: Recipe) -> None:
+    import torch
+
+    def fault(problem: str, mend: str | None = None) -> UserError:
+        return UserError(f"recipe {recipe.name!r}: {problem}", mend=mend)
+
+    found = dict(leaves(recipe.inputs))
+    if not found:
+        raise fault("it has no inputs")
+    for path, dims in recipe.dynamic.items():
+        leaf = found.get(path)
+        if not isinstance(leaf, torch.Tensor):
+            raise fault(f"dynamic names {path!r}, which is not a tensor input; there are {', '.join(found)}")
+        for axis, dim in dims.items():
+            if not 0 <= axis < leaf.dim():
+                raise fault(f"dynamic[{path!r}] names axis {axis} of a tensor of rank {leaf.dim()}")
+            size = leaf.shape[axis]
+            if size < 2:
+                raise fault(
+                    f"the example of {path!r} has size {size} on the dynamic axis {axis}",
+                    "give an example with 2 or more: torch.export makes sizes 0 and 1 static",
+                )
+            if not dim.min <= size <= dim.max:
+                raise fault(
+                    f"the example of {path!r} has size {size} on axis {axis}, "
+                    f"outside {dim_name(dim)} = {dim.min}..{dim.max}"
+                )
+    if not recipe.outputs or len(set(recipe.outputs)) != len(recipe.outputs):
+        raise fault(f"outputs must be distinct names, got {list(recipe.outputs)}")

@@ -1,0 +1,1 @@
+"""From a proved package to a Triton model repository."""

@@ -1,0 +1,147 @@
+"""`config.pbtxt`, derived from the manifest: nothing in it is a second source of a name, shape or type."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aoti_pack.errors import UserError
+from aoti_pack.manifest import Manifest, TensorSpec, WireForm
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How a model is to be served; what the manifest does not decide.
+
+    instances: copies of the model that run at the same time.
+    max_batch_size: most rows in one run; None for all that the proof allows, 0 to join nothing.
+    max_queue_delay_us: how long a request may wait for others to join it, in microseconds.
+    threads: threads of each instance; None for the cores divided by the instances.
+    """
+
+    instances: int = 1
+    max_batch_size: int | None = None
+    max_queue_delay_us: int = 0
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, least in (
+            ("instances", self.instances, 1),
+            ("max-batch-size", self.max_batch_size, 0),
+            ("max-queue-delay-us", self.max_queue_delay_us, 0),
+            ("threads", self.threads, 1),
+        ):
+            if value is not None and value < least:
+                raise UserError(f"--{name} is {value}, expected {least} or more")
+
+
+@dataclass(frozen=True)
+class WarmupInput:
+    """One input of the warm-up request: its wire shape without the batch axis, and its data file."""
+
+    spec: TensorSpec
+    dims: tuple[int, ...]
+    file: str
+
+
+def wire_form(manifest: Manifest, serving: Serving) -> tuple[WireForm, int]:
+    """The wire form and `max_batch_size` of `manifest` served as `serving` asks.
+
+    UserError when more rows are asked for than the proof showed.
+    """
+    batching, asked = manifest.batching, serving.max_batch_size
+    if asked == 0:
+        return "single", 0
+    if not batching.proved:
+        if asked is not None:
+            raise UserError(
+                f"--max-batch-size {asked}: {manifest.name} must not be batched: {batching.reason}",
+                mend="leave the option out; requests then run one by one",
+            )
+        return "single", 0
+    if asked is not None and asked > batching.max:
+        raise UserError(
+            f"--max-batch-size {asked}: {manifest.name} is proved for up to {batching.max} rows",
+            mend=f"ask for {batching.max} or less, or compile with a larger range of {batching.symbol!r}",
+        )
+    return "rows", asked or batching.max
+
+
+def config_text(
+    manifest: Manifest,
+    serving: Serving,
+    *,
+    name: str,
+    backend: str,
+    warmup: Sequence[WarmupInput] = (),
+    warmup_rows: int = 1,
+    parameters: Mapping[str, str] | None = None,
+) -> str:
+    """The text of `config.pbtxt` for `manifest` (whose `wire` is already decided)."""
+    form, max_batch_size = wire_form(manifest, serving)
+    kind = "KIND_GPU" if manifest.target.device.startswith("cuda") else "KIND_CPU"
+    lines = [
+        "# Written by aoti-pack from manifest.json.",
+        f"name: {_quote(name)}",
+        f"backend: {_quote(backend)}",
+        f"max_batch_size: {max_batch_size}",
+        *(_tensor("input", spec, form) for spec in manifest.inputs),
+        *(_tensor("output", spec, form) for spec in manifest.outputs),
+        f"instance_group [ {{ count: {serving.instances} kind: {kind} }} ]",
+    ]
+    if max_batch_size > 1:
+        lines.append(f"dynamic_batching {{ max_queue_delay_microseconds: {serving.max_queue_delay_us} }}")
+    chosen = dict(parameters or {})
+    if serving.threads is not None:
+        chosen["threads"] = str(serving.threads)
+    lines += [
+        f"parameters {{ key: {_quote(key)} value {{ string_value: {_quote(value)} }} }}"
+        for key, value in chosen.items()
+    ]
+    if warmup:
+        lines.append(_warmup(warmup, warmup_rows))
+    return "\n".join(lines) + "\n"
+
+
+def wire_dims(spec: TensorSpec, form: WireForm) -> tuple[list[int], bool]:
+    """The `dims` of a tensor in config.pbtxt, and whether they need an empty `reshape`.
+
+    The core counts the batch axis by itself and refuses an empty `dims`: what has no other axis goes as `[1]`.
+    """
+    shape = spec.shape[1:] if form == "rows" else spec.shape
+    dims = [dim if isinstance(dim, int) else -1 for dim in shape]
+    return (dims, False) if dims else ([1], True)
+
+
+def _tensor(kind: str, spec: TensorSpec, form: WireForm) -> str:
+    dims, scalar = wire_dims(spec, form)
+    # At max_batch_size 0 an empty reshape is refused; the backend itself squeezes and answers 0-d there.
+    reshape = " reshape { shape: [ ] }" if scalar and form == "rows" else ""
+    shown = ", ".join(map(str, dims))
+    return (
+        f"{kind} {{ name: {_quote(spec.name)} data_type: {config_type(spec.datatype)} "
+        f"dims: [ {shown} ]{reshape} }}"
+    )
+
+
+def config_type(datatype: str) -> str:
+    """`TYPE_…` as config.pbtxt writes a KServe datatype."""
+    return f"TYPE_{datatype}"
+
+
+def _warmup(inputs: Sequence[WarmupInput], rows: int) -> str:
+    lines = [f'model_warmup [ {{ name: "sample" batch_size: {rows}']
+    for item in inputs:
+        dims = ", ".join(map(str, item.dims))
+        lines.append(
+            f"  inputs {{ key: {_quote(item.spec.name)} value {{ data_type: {config_type(item.spec.datatype)} "
+            f"dims: [ {dims} ] input_data_file: {_quote(item.file)} }} }}"
+        )
+    lines.append("} ]")
+    return "\n".join(lines)
+
+
+def _quote(text: str) -> str:
+    # Protobuf's text format reads the escapes of JSON strings for everything printable.
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,163 @@
+"""Writing a model into a repository: the old model or the new one is there at every moment, never a half."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aoti_pack.atomic import new_directory
+from aoti_pack.compiler.archive import unpack
+from aoti_pack.compiler.build import SAMPLE_FILE, describe_file
+from aoti_pack.compiler.verify import check_files
+from aoti_pack.errors import UserError
+from aoti_pack.manifest import Manifest, PackageSpec, TensorSpec, WireForm
+from aoti_pack.recipe import leaves
+from aoti_pack.repository.config import Serving, WarmupInput, config_text, wire_dims, wire_form
+from aoti_pack.repository.python_twin import add_twin
+
+if TYPE_CHECKING:
+    import torch
+
+CONFIG_FILE = "config.pbtxt"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
+
+
+@dataclass(frozen=True)
+class Written:
+    """A model that now lies in a repository."""
+
+    path: Path
+    name: str
+    version: int
+    max_batch_size: int
+
+
+def write_model(
+    folder: Path,
+    repo: Path,
+    *,
+    name: str | None = None,
+    version: int = 1,
+    backend: str = "aoti",
+    compile_twin: bool = False,
+    serving: Serving | None = None,
+) -> Written:
+    """Write the package in `folder` into the repository `repo` as NAME/VERSION, for the `aoti` backend or as
+    its twin for Triton's `python` backend.
+
+    Other versions of NAME stay; an existing VERSION is replaced. UserError when the package is damaged, a name
+    or version is not one, or the serving options contradict the proof.
+    """
+    serving = serving or Serving()
+    manifest = Manifest.load(folder)
+    check_files(folder, manifest)
+    name = name or (manifest.name if backend == "aoti" else f"{manifest.name}_python")
+    if not _NAME.fullmatch(name):
+        raise UserError(f"--name {name!r} cannot be a model's name", mend="use letters, digits, _ - and .")
+    if version < 1:
+        raise UserError(f"--version is {version}, expected 1 or more")
+    if repo.exists() and not repo.is_dir():
+        raise UserError(f"{repo} is a file, expected a folder")
+    form, max_batch_size = wire_form(manifest, serving)
+    manifest = dataclasses.replace(manifest, wire=form)
+
+    final = repo / name
+    if final.exists() and not _is_model(final):
+        raise UserError(f"{final} exists and is not a model of a repository", mend="give another --name")
+    repo.mkdir(parents=True, exist_ok=True)
+    with new_directory(final, staging=_staging(repo)) as beside:
+        _keep_other_versions(final, beside, version)
+        target = beside / str(version)
+        target.mkdir()
+        parameters: Mapping[str, str] = {}
+        if backend == "aoti":
+            manifest = _unpack_package(folder, manifest, target)
+        else:
+            manifest, parameters = add_twin(folder, manifest, target, compiled=compile_twin)
+        manifest.save(target)
+        warmup, rows = _write_warmup(folder, manifest, beside)
+        (beside / CONFIG_FILE).write_text(
+            config_text(
+                manifest,
+                serving,
+                name=name,
+                backend=backend,
+                warmup=warmup,
+                warmup_rows=min(rows, max_batch_size) if max_batch_size else 1,
+                parameters=parameters,
+            ),
+            encoding="utf-8",
+        )
+    return Written(final, name, version, max_batch_size)
+
+
+def _is_model(path: Path) -> bool:
+    return (path / CONFIG_FILE).is_file() or not any(path.iterdir())
+
+
+def _staging(repo: Path) -> Path:
+    """Where a model is put together: beside the repository, so that a server that reads it finds no halves;
+    inside it where the parent is another file system or not ours to write."""
+    parent = repo.resolve().parent
+    same = parent.stat().st_dev == repo.stat().st_dev
+    return parent if same and os.access(parent, os.W_OK) else repo
+
+
+def _keep_other_versions(old: Path, new: Path, version: int) -> None:
+    """Bring the other versions of an existing model along, as links to the same files."""
+    if not old.is_dir():
+        return
+    for entry in old.iterdir():
+        if entry.is_dir() and entry.name.isdigit() and int(entry.name) != version:
+            shutil.copytree(entry, new / entry.name, copy_function=os.link, symlinks=True)
+
+
+def _unpack_package(folder: Path, manifest: Manifest, target: Path) -> Manifest:
+    """Unpack the `.pt2` under a name of its own content: a server that still maps another one under the same
+    version never sees its files change, and the loader never takes the old code for the new."""
+    digest = manifest.package.sha256
+    inside = Path("package") / digest[:16]
+    (target / inside).mkdir(parents=True)
+    files = unpack(folder / manifest.package.path, target / inside)
+    return dataclasses.replace(
+        manifest,
+        package=PackageSpec(inside.as_posix(), digest, manifest.package.model_name),
+        files=tuple(describe_file(target, target / inside / path) for path in files),
+    )
+
+
+def _write_warmup(folder: Path, manifest: Manifest, model: Path) -> tuple[list[WarmupInput], int]:
+    """The recipe's example as Triton's warm-up request, so that readiness means warm."""
+    import torch
+
+    sample = torch.load(folder / SAMPLE_FILE, weights_only=True)
+    found: dict[str, Any] = dict(leaves(sample))
+    (model / "warmup").mkdir()
+    items, rows = [], 1
+    for index, spec in enumerate(manifest.inputs):
+        tensor = found[spec.name]
+        file = f"{index}.bin"
+        (model / "warmup" / file).write_bytes(_raw(tensor))
+        items.append(WarmupInput(spec, _dims(spec, tensor, manifest.wire), file))
+        if manifest.wire == "rows":
+            rows = int(tensor.shape[0])
+    return items, rows
+
+
+def _raw(tensor: torch.Tensor) -> bytes:
+    import torch
+
+    return tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def _dims(spec: TensorSpec, tensor: torch.Tensor, form: WireForm) -> tuple[int, ...]:
+    _, scalar = wire_dims(spec, form)
+    if scalar:
+        return (1,)
+    return tuple(tensor.shape[1:] if form == "rows" else tensor.shape)

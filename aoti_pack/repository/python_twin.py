@@ -1,0 +1,39 @@
+"""The same model for Triton's Python backend: same weights, same names, same batching. The baseline."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from aoti_pack.compiler.build import EAGER_FILE, SAMPLE_FILE, describe_file
+from aoti_pack.errors import UserError
+from aoti_pack.manifest import Manifest
+
+
+def add_twin(
+    folder: Path, manifest: Manifest, target: Path, *, compiled: bool
+) -> tuple[Manifest, Mapping[str, str]]:
+    """Write the twin of the package in `folder` into the version folder `target`.
+
+    Returns the manifest of what was written, and the config's `parameters`. UserError when the eager model
+    could not be pickled at compile time.
+    """
+    if not (folder / EAGER_FILE).is_file():
+        raise UserError(
+            f"{folder} holds no {EAGER_FILE}: the model of {manifest.name} could not be pickled",
+            mend="define its classes at the top of a module and compile it again",
+        )
+    for name in (EAGER_FILE, SAMPLE_FILE):
+        shutil.copyfile(folder / name, target / name)
+    shutil.copyfile(Path(__file__).with_name("twin_model.py"), target / "model.py")
+    source = Path(manifest.recipe.source.partition(":")[0])
+    if source.suffix == ".py":
+        if not source.is_file():
+            raise UserError(f"{source} does not exist", mend="run from the folder where it was compiled")
+        # The pickle names its classes by this module; Triton's stub puts the version folder on the path.
+        shutil.copyfile(source, target / source.name)
+    files = tuple(describe_file(target, path) for path in sorted(target.iterdir()))
+    mode = "compile" if compiled else "eager"
+    return dataclasses.replace(manifest, files=files), {"mode": mode}

@@ -1,0 +1,1 @@
+"""Finding, installing, building for and running a real Triton server."""
