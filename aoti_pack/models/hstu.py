@@ -98,7 +98,8 @@ class HSTU(nn.Module):
         # Scores order thousands of candidates: 8 bits of mantissa would tie them.
         precise = torch.promote_types(x.dtype, torch.float32)
         scores = (x.to(precise) * self.head.weight[0].to(precise)).sum(-1) + self.head.bias.to(precise)
-        return scores.view(candidate_ids.shape)
+        grouped: Tensor = scores.view(candidate_ids.shape)
+        return grouped
 
     def hidden_states(
         self,
@@ -120,7 +121,7 @@ class HSTU(nn.Module):
         history = self.embedding.history(item_ids, actions, contextual or {})
         candidates = self.embedding.candidates(candidate_ids, behind)
         attention = self._dense_attention(timestamps, real, seen, behind, times)
-        x = self.dropout(torch.cat([history, candidates.view(b, -1, history.shape[-1])], dim=1))
+        x: Tensor = self.dropout(torch.cat([history, candidates.view(b, -1, history.shape[-1])], dim=1))
         for layer in self.layers:
             x = layer(x, attention)
         return x

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from aoti_pack.errors import UserError
 from aoti_pack.models.hstu_attention import Attention, RelativeBias
 from aoti_pack.models.hstu_config import HSTUConfig
 
@@ -33,27 +36,31 @@ class TokenEmbedding(nn.Module):
         self.position = nn.Embedding(len(sizes) + config.max_history + 1, config.hidden)
 
     def _look_up(self, table: nn.Embedding, ids: Tensor) -> Tensor:
-        rows: Tensor = table(known_or_zero(ids, table.num_embeddings))
-        return rows * self.scale
+        scaled: Tensor = table(known_or_zero(ids, table.num_embeddings)) * self.scale
+        return scaled
 
     def history(self, item_ids: Tensor, actions: Tensor, contextual: dict[str, Tensor]) -> Tensor:
         """Contextual and history tokens: `[b, features + 2n, D]` from ids `[b, n]` and features `[b]`."""
+        if set(contextual) != set(self.features):
+            raise UserError(f"contextual features must be {sorted(self.features)}, got {sorted(contextual)}")
         b, n = item_ids.shape
         first = len(self.features)
-        place = self.position.weight[first : first + n]
+        place: Tensor = self.position.weight[first : first + n]
         item = self._look_up(self.item, item_ids) + place
         # Action buckets count from 0: shift past the unknown row, and let a negative one fall into it.
-        action = self._look_up(self.action, actions.clamp(min=-1, max=self.action.num_embeddings) + 1) + place
+        shifted = actions.clamp(min=-1, max=self.action.num_embeddings) + 1
+        action = self._look_up(self.action, shifted) + place
         events = torch.stack([item, action], dim=2).view(b, 2 * n, -1)
         if not self.features:
             return events
-        tables = [(self.contextual[name], contextual[name]) for name in self.features]
-        tokens = [self._look_up(table, ids) for table, ids in tables if isinstance(table, nn.Embedding)]
+        tables = [cast(nn.Embedding, self.contextual[name]) for name in self.features]
+        given = [contextual[name] for name in self.features]
+        tokens = [self._look_up(table, ids) for table, ids in zip(tables, given, strict=True)]
         return torch.cat([torch.stack(tokens, dim=1) + self.position.weight[:first], events], dim=1)
 
     def candidates(self, candidate_ids: Tensor, prefix: Tensor) -> Tensor:
         """Candidate tokens `[b, g, c, D]` from ids `[b, g, c]` behind `prefix` events `[b, g]`."""
-        place = self.position(prefix + len(self.features))
+        place: Tensor = self.position(prefix + len(self.features))
         return self._look_up(self.item, candidate_ids) + place.unsqueeze(2)
 
 

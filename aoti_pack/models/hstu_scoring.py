@@ -59,7 +59,7 @@ def score_catalogue(model: HSTU, levels: Sequence[float], history: History, time
     items = torch.arange(1, model.config.items + 1)
     parts = []
     with torch.inference_mode():
-        for candidates in items.split(CHUNK):
+        for candidates in torch.split(items, CHUNK):
             parts.append(model(**request(history, candidates, time, levels, model.config.max_history))[0])
     scores: NDArray[np.float64] = torch.cat(parts).double().numpy()
     return scores

@@ -1,0 +1,52 @@
+# Everything runs in a virtual environment of the project's own, which each target makes when it is missing.
+SHELL := /bin/bash
+export VENV ?= .venv
+export TORCH ?= torch==2.13.0
+BIN := $(VENV)/bin
+
+.PHONY: demo test test-python test-cpp lint format sanitize bench soak clean venv
+
+# From nothing to ten titles recommended by a real Triton server, on real ratings.
+demo: venv
+	$(BIN)/aoti-pack demo $(ARGS)
+
+# Everything that CI checks: style, types, the C++ unit tests, the Python tests with a real server.
+test: lint test-cpp test-python
+
+test-python: venv
+	$(BIN)/python -m pytest $(ARGS)
+
+test-cpp: venv
+	@mkdir -p build
+	scripts/cpp_tests.sh none
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	git ls-files 'cpp/*.cc' 'cpp/*.h' | xargs -r $(BIN)/clang-format --dry-run --Werror
+
+format: venv
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	git ls-files 'cpp/*.cc' 'cpp/*.h' | xargs -r $(BIN)/clang-format -i
+
+# The C++ unit tests under AddressSanitizer with UndefinedBehaviorSanitizer, then under ThreadSanitizer.
+sanitize: venv
+	@mkdir -p build
+	scripts/cpp_tests.sh address
+	scripts/cpp_tests.sh thread
+
+# The comparison of `make demo` alone, longer: our backend against the Python twin, interleaved.
+bench: venv
+	$(BIN)/aoti-pack demo --seconds 10 --rounds 5 --json build/bench.json $(ARGS)
+
+# Ten minutes of mixed traffic against a real server.
+soak: venv
+	$(BIN)/python -m pytest -m soak $(ARGS)
+
+clean:
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)
+
+venv:
+	@scripts/install.sh test

@@ -1,0 +1,1 @@
+"""Measuring served models: a client, loads, comparisons."""

@@ -1,0 +1,292 @@
+#include "manifest.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+
+#include "json.h"
+
+namespace aoti {
+namespace {
+
+constexpr int kSchemaMajor = 1;
+
+Status CheckSchema(const Fields& root) {
+  AOTI_ASSIGN_OR_RETURN(const std::string version, root.String("schema"));
+  int major = -1;
+  const char* end = version.data() + version.size();
+  const auto parsed = std::from_chars(version.data(), end, major);
+  if (parsed.ec != std::errc() || parsed.ptr == end || *parsed.ptr != '.') {
+    return root.Wrong("schema", "a version such as \"1.0\"");
+  }
+  if (major != kSchemaMajor) {
+    return Unsupported("manifest.schema: this backend reads version 1, the file has \"" + version +
+                       "\"");
+  }
+  return {};
+}
+
+// Whether `path` stays below the folder that it is relative to.
+bool StaysInside(const std::string& path) {
+  const std::filesystem::path relative(path);
+  return !path.empty() && relative.is_relative() &&
+         std::none_of(relative.begin(), relative.end(),
+                      [](const std::filesystem::path& part) { return part == ".."; });
+}
+
+Status ReadWire(const Fields& root, Manifest& manifest) {
+  AOTI_ASSIGN_OR_RETURN(const std::string wire, root.String("wire"));
+  if (wire == "ragged") {
+    return Unsupported(
+        "manifest.wire: this version of the backend serves \"rows\" and \"single\", not "
+        "\"ragged\"");
+  }
+  if (wire != "rows" && wire != "single") {
+    return root.Wrong("wire", "\"rows\" or \"single\"");
+  }
+  manifest.wire = wire == "rows" ? Wire::kRows : Wire::kSingle;
+  return {};
+}
+
+Status ReadSymbols(const Fields& root, Manifest& manifest) {
+  AOTI_ASSIGN_OR_RETURN(const Json* list, root.List("symbols"));
+  for (size_t i = 0; i < list->size(); ++i) {
+    const Fields fields((*list)[i], root.Path("symbols") + "[" + std::to_string(i) + "]");
+    Symbol symbol;
+    AOTI_ASSIGN_OR_RETURN(symbol.name, fields.String("name"));
+    AOTI_ASSIGN_OR_RETURN(symbol.min, fields.Int("min"));
+    AOTI_ASSIGN_OR_RETURN(symbol.max, fields.Int("max"));
+    if (symbol.min < 0 || symbol.max < symbol.min) {
+      return InvalidArgument("manifest.symbols: '" + symbol.name + "' has the range " +
+                             std::to_string(symbol.min) + ".." + std::to_string(symbol.max));
+    }
+    for (const Symbol& other : manifest.symbols) {
+      if (other.name == symbol.name) {
+        return InvalidArgument("manifest.symbols: '" + symbol.name + "' stands twice");
+      }
+    }
+    manifest.symbols.push_back(std::move(symbol));
+  }
+  return {};
+}
+
+std::optional<size_t> FindSymbol(const Manifest& manifest, std::string_view name) {
+  for (size_t i = 0; i < manifest.symbols.size(); ++i) {
+    if (manifest.symbols[i].name == name) return i;
+  }
+  return std::nullopt;
+}
+
+Result<Dim> ReadDim(const Json& value, const std::string& where, const Manifest& manifest,
+                    bool expressions) {
+  Dim dim;
+  if (value.is_number_integer() && value >= 0 && value <= INT64_MAX) {
+    dim.size = value.get<int64_t>();
+    dim.text = std::to_string(dim.size);
+    return dim;
+  }
+  if (value.is_string()) {
+    dim.text = value.get<std::string>();
+    if (const auto symbol = FindSymbol(manifest, dim.text)) {
+      dim.kind = Dim::Kind::kSymbol;
+      dim.symbol = *symbol;
+      return dim;
+    }
+    if (expressions) {
+      dim.kind = Dim::Kind::kExpression;
+      return dim;
+    }
+  }
+  return InvalidArgument(where + ": expected sizes of 0 or more and names of symbols, got " +
+                         Show(value));
+}
+
+Status ReadTensors(const Fields& root, const char* key, const Manifest& manifest,
+                   std::vector<TensorSpec>& tensors) {
+  const bool is_output = std::string_view(key) == "outputs";
+  AOTI_ASSIGN_OR_RETURN(const Json* list, root.List(key));
+  for (size_t i = 0; i < list->size(); ++i) {
+    const Fields fields((*list)[i], root.Path(key) + "[" + std::to_string(i) + "]");
+    TensorSpec tensor;
+    AOTI_ASSIGN_OR_RETURN(tensor.name, fields.String("name"));
+    AOTI_ASSIGN_OR_RETURN(const std::string dtype, fields.String("dtype"));
+    AOTI_ASSIGN_OR_RETURN(const std::string datatype, fields.String("datatype"));
+    AOTI_ASSIGN_OR_RETURN(tensor.mutated, fields.Bool("mutated"));
+    AOTI_ASSIGN_OR_RETURN(const Json* shape, fields.List("shape"));
+    const std::string where = root.Path(key) + "." + tensor.name;
+    tensor.datatype = FindDatatype(dtype);
+    if (tensor.datatype == nullptr) {
+      return Unsupported(where + ": this backend knows no dtype \"" + dtype + "\"");
+    }
+    if (tensor.datatype->wire_name != datatype) {
+      return InvalidArgument(where + ": dtype \"" + dtype + "\" goes as datatype \"" +
+                             std::string(tensor.datatype->wire_name) + "\", got \"" + datatype +
+                             "\"");
+    }
+    for (const Json& size : *shape) {
+      AOTI_ASSIGN_OR_RETURN(Dim dim, ReadDim(size, where, manifest, is_output));
+      tensor.shape.push_back(std::move(dim));
+    }
+    for (const TensorSpec& other : tensors) {
+      if (other.name == tensor.name) {
+        return InvalidArgument(root.Path(key) + ": '" + tensor.name + "' stands twice");
+      }
+    }
+    tensors.push_back(std::move(tensor));
+  }
+  return {};
+}
+
+Status ReadPackage(const Fields& root, Manifest& manifest) {
+  AOTI_ASSIGN_OR_RETURN(const Fields package, root.Object("package"));
+  AOTI_ASSIGN_OR_RETURN(manifest.package_path, package.String("path"));
+  AOTI_ASSIGN_OR_RETURN(manifest.model_name, package.String("model_name"));
+  if (!StaysInside(manifest.package_path)) {
+    return package.Wrong("path", "a path below the manifest's folder");
+  }
+  AOTI_ASSIGN_OR_RETURN(const Json* files, root.List("files"));
+  for (size_t i = 0; i < files->size(); ++i) {
+    const Fields fields((*files)[i], root.Path("files") + "[" + std::to_string(i) + "]");
+    PackageFile file;
+    AOTI_ASSIGN_OR_RETURN(file.path, fields.String("path"));
+    AOTI_ASSIGN_OR_RETURN(const int64_t bytes, fields.Int("bytes"));
+    if (!StaysInside(file.path)) {
+      return fields.Wrong("path", "a path below the manifest's folder");
+    }
+    if (bytes < 0) return fields.Wrong("bytes", "a size");
+    file.bytes = static_cast<uint64_t>(bytes);
+    manifest.files.push_back(std::move(file));
+  }
+  return {};
+}
+
+bool IsDevice(std::string_view device) {
+  if (device == "cpu" || device == "cuda") return true;
+  constexpr std::string_view kIndexed = "cuda:";
+  if (!device.starts_with(kIndexed) || device.size() == kIndexed.size()) return false;
+  device.remove_prefix(kIndexed.size());
+  return device.size() <= 3 && device.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+Status ReadTarget(const Fields& root, Manifest& manifest) {
+  AOTI_ASSIGN_OR_RETURN(const Fields target, root.Object("target"));
+  AOTI_ASSIGN_OR_RETURN(manifest.device, target.String("device"));
+  if (!IsDevice(manifest.device)) return target.Wrong("device", "\"cpu\", \"cuda\" or \"cuda:N\"");
+  AOTI_ASSIGN_OR_RETURN(const Json* features, target.List("cpu_features"));
+  for (const Json& feature : *features) {
+    if (!feature.is_string()) return target.Wrong("cpu_features", "a list of names");
+    manifest.cpu_features.push_back(feature.get<std::string>());
+  }
+  return {};
+}
+
+Status ReadBatching(const Fields& root, Manifest& manifest) {
+  AOTI_ASSIGN_OR_RETURN(const Fields batching, root.Object("batching"));
+  AOTI_ASSIGN_OR_RETURN(manifest.batching_proved, batching.Bool("proved"));
+  AOTI_ASSIGN_OR_RETURN(manifest.batch_max, batching.Int("max"));
+  if (batching.Find("symbol") != nullptr) {
+    AOTI_ASSIGN_OR_RETURN(const std::string name, batching.String("symbol"));
+    manifest.batch_symbol = FindSymbol(manifest, name);
+    if (!manifest.batch_symbol) return batching.Wrong("symbol", "the name of a symbol");
+  }
+  return {};
+}
+
+// What joining along axis 0 and cutting again needs.
+Status CheckRows(const Manifest& manifest) {
+  if (!manifest.batching_proved) {
+    return InvalidArgument("manifest.wire: \"rows\" joins requests, and batching is not proved");
+  }
+  if (!manifest.batch_symbol) {
+    return InvalidArgument("manifest.batching.symbol: expected a symbol for wire \"rows\"");
+  }
+  if (manifest.batch_max < 1) {
+    return InvalidArgument("manifest.batching.max: expected 1 or more, got " +
+                           std::to_string(manifest.batch_max));
+  }
+  for (const auto* tensors : {&manifest.inputs, &manifest.outputs}) {
+    for (const TensorSpec& tensor : *tensors) {
+      if (tensor.shape.empty() || !tensor.shape[0].IsSymbol(*manifest.batch_symbol)) {
+        return InvalidArgument(std::string("manifest.") +
+                               (tensors == &manifest.inputs ? "inputs." : "outputs.") +
+                               tensor.name + ": expected axis 0 to be '" +
+                               manifest.symbols[*manifest.batch_symbol].name +
+                               "' for wire \"rows\", got " + tensor.ShapeText());
+      }
+    }
+  }
+  return {};
+}
+
+Result<Manifest> Read(const Fields& root) {
+  Manifest manifest;
+  AOTI_RETURN_IF_ERROR(CheckSchema(root));
+  AOTI_ASSIGN_OR_RETURN(manifest.name, root.String("name"));
+  AOTI_ASSIGN_OR_RETURN(manifest.executor, root.String("executor"));
+  AOTI_RETURN_IF_ERROR(ReadWire(root, manifest));
+  AOTI_RETURN_IF_ERROR(ReadPackage(root, manifest));
+  AOTI_ASSIGN_OR_RETURN(manifest.torch, root.String("torch"));
+  AOTI_RETURN_IF_ERROR(ReadTarget(root, manifest));
+  AOTI_RETURN_IF_ERROR(ReadSymbols(root, manifest));
+  AOTI_RETURN_IF_ERROR(ReadTensors(root, "inputs", manifest, manifest.inputs));
+  AOTI_RETURN_IF_ERROR(ReadTensors(root, "outputs", manifest, manifest.outputs));
+  AOTI_RETURN_IF_ERROR(ReadBatching(root, manifest));
+  if (manifest.wire == Wire::kRows) AOTI_RETURN_IF_ERROR(CheckRows(manifest));
+  return manifest;
+}
+
+}  // namespace
+
+std::string TensorSpec::ShapeText() const {
+  std::string text = "[";
+  for (const Dim& dim : shape) text += (text.size() > 1 ? ", " : "") + dim.text;
+  return text + "]";
+}
+
+std::string ShapeText(std::span<const int64_t> shape) {
+  std::string text = "[";
+  for (const int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+
+int64_t Manifest::RowLimit() const {
+  if (wire != Wire::kRows) return 0;
+  return std::min(symbols[*batch_symbol].max, batch_max);
+}
+
+Result<Manifest> ParseManifest(std::string_view text) {
+  AOTI_ASSIGN_OR_RETURN(const Json document, ParseJson(text, "manifest"));
+  if (!document.is_object()) {
+    return InvalidArgument("manifest: expected an object, got " + Show(document));
+  }
+  return Read(Fields(document, "manifest"));
+}
+
+Result<Manifest> LoadManifest(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "manifest.json";
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) {
+    return Status(StatusCode::kNotFound, path.string() + " cannot be read: write the model with "
+                                                         "`aoti-pack`, which puts it there");
+  }
+  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  Result<Manifest> manifest = ParseManifest(text);
+  if (!manifest.ok()) {
+    return Status(manifest.status().code(), path.string() + ": " + manifest.status().message());
+  }
+  for (const PackageFile& file : manifest->files) {
+    std::error_code error;
+    const uintmax_t bytes = std::filesystem::file_size(folder / file.path, error);
+    if (error || bytes != file.bytes) {
+      return InvalidArgument((folder / file.path).string() + ": expected a file of " +
+                             std::to_string(file.bytes) + " bytes, got " +
+                             (error ? error.message() : std::to_string(bytes) + " bytes") +
+                             ": write the model again");
+    }
+  }
+  return manifest;
+}
+
+}  // namespace aoti
