@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -28,7 +29,10 @@ def sync_tree(root: Path) -> None:
     """Flush every file and directory under `root`, deepest first."""
     for folder, _, files in os.walk(root, topdown=False):
         for name in files:
-            with (Path(folder) / name).open("rb") as handle:
+            path = Path(folder) / name
+            if path.is_symlink():  # its name lies in the directory, which is flushed below
+                continue
+            with path.open("rb") as handle:
                 os.fsync(handle.fileno())
         sync_directory(Path(folder))
 
@@ -70,28 +74,42 @@ def new_directory(final: Path, *, staging: Path | None = None) -> Iterator[Path]
 
     An existing `final` is exchanged for the new folder and then deleted, so `final` names a whole folder at
     every moment: the old one or the new one. A process killed in between leaves at most a hidden leftover,
-    which the next writer of the same name clears. `staging` is where the hidden folder is made (default:
+    which the next writer of the same name clears. A `final` that is a link is replaced by the folder; what it
+    points to stays. `staging` is where the hidden folder is made (default:
     beside `final`); it must lie on the same file system.
     """
     beside_in = staging or final.parent
     beside_in.mkdir(parents=True, exist_ok=True)
     final.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(beside_in / f".{final.name}.lock"):
-        for leftover in beside_in.glob(f".{final.name}.tmp-*"):
-            shutil.rmtree(leftover)
+        for leftover in _leftovers(beside_in, final.name):
+            _remove(leftover)
         beside = Path(tempfile.mkdtemp(dir=beside_in, prefix=f".{final.name}.tmp-"))
         try:
             beside.chmod(0o755)
             yield beside
             sync_tree(beside)
-            if final.exists():
+            if os.path.lexists(final):
                 _exchange(beside, final)
             else:
                 beside.rename(final)
             sync_directory(final.parent)
         finally:
-            if beside.exists():
-                shutil.rmtree(beside)
+            if os.path.lexists(beside):
+                _remove(beside)
+
+
+def _leftovers(folder: Path, name: str) -> list[Path]:
+    # Exactly what mkdtemp makes for `name`: the names of others may begin with ours.
+    mine = re.compile(re.escape(f".{name}.tmp-") + r"[a-z0-9_]{8}")
+    return [path for path in folder.iterdir() if mine.fullmatch(path.name)]
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 @contextmanager
@@ -102,11 +120,16 @@ def exclusive(lock: Path) -> Iterator[None]:
         handle = lock.open("w")
         fcntl.flock(handle, fcntl.LOCK_EX)
         # The holder before us removes the file at its end: what we locked may no longer be what others open.
-        if lock.exists() and os.path.samestat(os.fstat(handle.fileno()), lock.stat()):
-            break
+        try:
+            if os.path.samestat(os.fstat(handle.fileno()), lock.stat()):
+                break
+        except FileNotFoundError:
+            # The next holder has come and gone as well: take a new file.
+            handle.close()
+            continue
         handle.close()
     try:
         yield
     finally:
-        lock.unlink()
+        lock.unlink(missing_ok=True)
         handle.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import errno
 import random
 import sys
 from pathlib import Path
@@ -24,11 +25,14 @@ class _Program(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (UserError, ProofError) as error:
-            if ctx.params.get("debug"):
+        except (UserError, ProofError, OSError) as error:
+            # A closed pipe (`| head`) is click's to end in silence.
+            if ctx.params.get("debug") or (isinstance(error, OSError) and error.errno == errno.EPIPE):
                 raise
-            console.err.print(f"aoti-pack: {error}", style="bold red", markup=False, soft_wrap=True)
-            ctx.exit(2 if isinstance(error, UserError) else 1)
+            line = " ".join(str(error).split())
+            console.err.print(f"aoti-pack: {line}", style="bold red", markup=False, soft_wrap=True)
+            code = 1 if isinstance(error, ProofError) else 2
+        ctx.exit(code)
 
 
 @click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"]})
@@ -43,8 +47,6 @@ def main(debug: bool) -> None:
       aoti-pack package build/my_model --repo repo
       aoti-pack serve repo
     """
-    if debug:
-        sys.excepthook = sys.__excepthook__
 
 
 def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -212,7 +214,12 @@ def build_backend_command(force: bool, as_json: bool) -> None:
 
 @main.group()
 def server() -> None:
-    """The Triton server binary."""
+    """The Triton server binary.
+
+    \b
+    Example:
+      aoti-pack server install
+    """
 
 
 @server.command("install")

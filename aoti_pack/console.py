@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from aoti_pack.manifest import Manifest, TensorSpec
 
@@ -18,12 +20,29 @@ err = Console(stderr=True, highlight=False)
 
 @contextmanager
 def steps(title: str) -> Iterator[Callable[[str], None]]:
-    """A callback that shows the step at work: a spinner in a terminal, one line a step elsewhere."""
-    if not err.is_terminal:
-        yield lambda step: err.print(f"{title}: {step}", markup=False)
-        return
-    with err.status(title) as status:
-        yield lambda step: status.update(f"{title}: {step}")
+    """A callback that shows the step at work: a spinner in a terminal, one line a step elsewhere.
+
+    What a recipe prints in the meantime goes to stderr: stdout holds the result and nothing else.
+    """
+    with redirect_stdout(sys.stderr):
+        if not err.is_terminal:
+            yield _lines(title)
+            return
+        with err.status(Text(title)) as status:
+            yield lambda step: status.update(Text(f"{title}: {step}"))
+
+
+def _lines(title: str) -> Callable[[str], None]:
+    """One line a step; a step that is told again, such as a percentage that did not move, is not printed."""
+    last = ""
+
+    def show_step(step: str) -> None:
+        nonlocal last
+        if step != last:
+            err.print(f"{title}: {step}", markup=False, soft_wrap=True)
+        last = step
+
+    return show_step
 
 
 def print_json(value: Any) -> None:
@@ -32,12 +51,12 @@ def print_json(value: Any) -> None:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """A plain table; every cell as text."""
-    made = Table(title=title, title_justify="left", show_edge=False)
+    """A plain table; every cell as the text that it is: `[b, 16]` is a shape, not rich's markup."""
+    made = Table(title=Text(title), title_justify="left", show_edge=False, show_header=any(columns))
     for column in columns:
         made.add_column(column, overflow="fold")
     for row in rows:
-        made.add_row(*(str(cell) for cell in row))
+        made.add_row(*(Text(str(cell)) for cell in row))
     return made
 
 

@@ -7,6 +7,7 @@ shape or a data type that both sides need stands here and nowhere else.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -37,6 +38,15 @@ WIRE_DATATYPES: Mapping[str, str] = {
     "float32": "FP32",
     "float64": "FP64",
 }
+
+
+# A name before a parenthesis is a function of an output's size expression, not a symbol.
+_SIZE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?![A-Za-z0-9_(])")
+
+
+def size_names(dim: int | str) -> set[str]:
+    """The symbols that a size of a shape depends on: `2*n` on `n`, a number on none."""
+    return set(_SIZE_NAME.findall(dim)) if isinstance(dim, str) else set()
 
 
 @dataclass(frozen=True)
@@ -205,7 +215,7 @@ class Manifest:
 
     def to_json(self) -> str:
         """The text of `manifest.json`: stable key order, so equal manifests are equal bytes."""
-        return json.dumps({"schema": self.schema} | asdict(self), indent=2) + "\n"
+        return json.dumps({"schema": self.schema} | asdict(self), indent=2, allow_nan=False) + "\n"
 
     def save(self, folder: Path) -> Path:
         """Write `folder/manifest.json` atomically and return its path."""

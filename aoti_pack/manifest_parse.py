@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -28,18 +29,17 @@ from aoti_pack.manifest import (
     Target,
     TensorSpec,
     WireForm,
+    size_names,
 )
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# A name before a parenthesis is a function of an output's size expression, not a symbol.
-_EXPRESSION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?![A-Za-z0-9_(])")
 
 
 def parse_manifest(text: str) -> Manifest:
     """Parse and validate; ManifestError names the field at fault, what was expected and what came."""
     try:
-        raw = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+        raw = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
         raise ManifestError(f"not JSON: {error}") from None
     if not isinstance(raw, dict):
         raise ManifestError(f"expected an object, got {type(raw).__name__}")
@@ -47,6 +47,10 @@ def parse_manifest(text: str) -> Manifest:
     manifest: Manifest = _build(Manifest, raw, "manifest")
     _validate(manifest)
     return manifest
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _check_schema(version: object) -> None:
@@ -130,6 +134,8 @@ def _plain(kind: str, value: Any, where: str) -> Any:
     for option in kind.split(" | "):
         # bool is an int to Python; to a contract it is not.
         if isinstance(value, _SCALARS[option]) and (option == "bool" or not isinstance(value, bool)):
+            if isinstance(value, float) and not math.isfinite(value):
+                break
             return value
     raise ManifestError(f"{where}: expected {kind.replace(' | ', ' or ')}, got {value!r}")
 
@@ -139,6 +145,10 @@ def _validate(manifest: Manifest) -> None:
     _unique(names, "symbols")
     _unique([t.name for t in manifest.inputs], "inputs")
     _unique([t.name for t in manifest.outputs], "outputs")
+    _unique([b.name for b in manifest.baked], "baked")
+    _unique([c.name for c in manifest.constants], "constants")
+    _unique([f.path for f in manifest.files], "files")
+    _validate_plain(manifest)
     for symbol in manifest.symbols:
         if not _IDENTIFIER.fullmatch(symbol.name) or not 0 <= symbol.min <= symbol.max:
             raise ManifestError(f"symbols: {symbol.name!r} has the range {symbol.min}..{symbol.max}")
@@ -147,14 +157,58 @@ def _validate(manifest: Manifest) -> None:
             _validate_tensor(tensor, f"{kind}.{tensor.name}", set(names), expressions=kind == "outputs")
     if manifest.batching.symbol is not None and manifest.batching.symbol not in names:
         raise ManifestError(f"batching.symbol: no symbol is called {manifest.batching.symbol!r}")
+    if manifest.batching.symbol is not None:
+        largest = manifest.symbol(manifest.batching.symbol).max
+        if manifest.batching.max > largest:
+            raise ManifestError(f"batching.max: {manifest.batching.max} is beyond the symbol's max {largest}")
     if manifest.wire != "single" and not manifest.batching.proved:
         raise ManifestError(f"wire: {manifest.wire!r} joins requests, and batching is not proved")
     package = manifest.package
-    for path, digest in ((package.path, package.sha256), *((f.path, f.sha256) for f in manifest.files)):
-        if not Path(path).parts or Path(path).is_absolute() or ".." in Path(path).parts:
-            raise ManifestError(f"path {path!r} leaves the package's folder")
-        if not re.fullmatch(r"[0-9a-f]{64}", digest):
-            raise ManifestError(f"sha256 of {path!r}: expected 64 hex digits, got {digest!r}")
+    _validate_file("package", package.path, package.sha256)
+    for index, file in enumerate(manifest.files):
+        _validate_file(f"files[{index}]", file.path, file.sha256)
+        if file.bytes < 0:
+            raise ManifestError(f"files[{index}].bytes: expected 0 or more, got {file.bytes}")
+
+
+def _validate_file(where: str, path: str, digest: str) -> None:
+    parts = Path(path).parts
+    if not parts or Path(path).is_absolute() or ".." in parts or "\0" in path:
+        raise ManifestError(f"{where}.path: {path!r} leaves the package's folder")
+    if not re.fullmatch(r"[0-9a-f]{64}", digest):
+        raise ManifestError(f"{where}.sha256: expected 64 hex digits, got {digest!r}")
+
+
+def _validate_plain(manifest: Manifest) -> None:
+    """What a field must be by itself, beyond its type."""
+    for field, text in (
+        ("name", manifest.name),
+        ("package.model_name", manifest.package.model_name),
+        ("recipe.source", manifest.recipe.source),
+        ("torch", manifest.torch),
+        ("target.device", manifest.target.device),
+    ):
+        if not text:
+            raise ManifestError(f"{field}: expected a name, got an empty one")
+    if manifest.dtype not in WIRE_DATATYPES:
+        raise ManifestError(f"dtype: expected one of {', '.join(WIRE_DATATYPES)}, got {manifest.dtype!r}")
+    for constant in manifest.constants:
+        if any(size < 0 for size in constant.shape):
+            raise ManifestError(f"constants.{constant.name}.shape: a negative size in {list(constant.shape)}")
+    proof, batching = manifest.proof, manifest.batching
+    for field, number in (
+        ("proof.rtol", proof.rtol),
+        ("proof.atol", proof.atol),
+        ("proof.max_abs", proof.max_abs),
+        ("batching.max", batching.max),
+    ):
+        if number < 0:
+            raise ManifestError(f"{field}: expected 0 or more, got {number}")
+    if batching.proved and (batching.symbol is None or batching.max < 1):
+        raise ManifestError(
+            f"batching: proved, and so it needs a symbol and a max of 1 or more, got {batching.symbol!r} and "
+            f"{batching.max}"
+        )
 
 
 def _validate_tensor(tensor: TensorSpec, where: str, symbols: set[str], *, expressions: bool) -> None:
@@ -164,8 +218,8 @@ def _validate_tensor(tensor: TensorSpec, where: str, symbols: set[str], *, expre
         if isinstance(dim, int) and dim < 0:
             raise ManifestError(f"{where}: a negative size {dim}")
         if isinstance(dim, str):
-            used = set(_EXPRESSION_NAME.findall(dim))
-            if not used <= symbols or (not expressions and dim not in symbols):
+            used = size_names(dim)
+            if not used or not used <= symbols or (not expressions and dim not in symbols):
                 raise ManifestError(f"{where}: {dim!r} is not a symbol of this manifest")
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -69,11 +71,18 @@ class Recipe:
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def build(self) -> nn.Module:
-        """The model, in eval mode."""
+        """A model of the caller's own, in eval mode: what is done to it does not change the recipe's."""
         from torch import nn
 
-        with _seeded():
-            model = self.model if isinstance(self.model, nn.Module) else self.model()
+        try:
+            with _seeded():
+                model = copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else self.model()
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(
+                f"recipe {self.name!r}: building the model raised {type(error).__name__}: {error}"
+            ) from error
         if not isinstance(model, nn.Module):
             raise UserError(
                 f"recipe {self.name!r}: model must be an nn.Module or build one, got {type(model).__name__}"
@@ -108,7 +117,10 @@ class Recipe:
             return torch.rand(shape, generator=generator) < 0.5
         if leaf.dtype.is_floating_point:
             return torch.randn(shape, generator=generator, dtype=torch.float32).to(leaf.dtype)
-        low, high = self.ranges.get(path) or (int(leaf.min()), int(leaf.max()))
+        # Through int64: uint16 and wider have no minimum on the CPU.
+        low, high = self.ranges.get(path) or (
+            (int(leaf.long().min()), int(leaf.long().max())) if leaf.numel() else (0, 0)
+        )
         return torch.randint(low, high + 1, shape, generator=generator, dtype=torch.int64).to(leaf.dtype)
 
 
@@ -138,7 +150,8 @@ def map_leaves(inputs: Any, change: Callable[[str, Any], Any], prefix: str = "")
     if isinstance(inputs, Mapping):
         return {key: inner(key, value) for key, value in inputs.items()}
     if isinstance(inputs, tuple | list):
-        return type(inputs)(inner(index, value) for index, value in enumerate(inputs))
+        items = [inner(index, value) for index, value in enumerate(inputs)]
+        return type(inputs)(*items) if hasattr(inputs, "_fields") else type(inputs)(items)
     return change(prefix, inputs)
 
 
@@ -187,7 +200,9 @@ def _load(source: str, where: str, attribute: str, settings: Mapping[str, Any]) 
             f"{source} is a Recipe and takes no settings, got --set {next(iter(settings))}",
             mend="make it a function with keyword arguments",
         )
-    _check(found)
+    from aoti_pack.recipe_check import check_recipe
+
+    check_recipe(found)
     return found
 
 
@@ -206,46 +221,34 @@ def _import(where: str) -> ModuleType:
             raise UserError(f"importing {where} raised {type(error).__name__}: {error}") from error
     if not path.is_file():
         raise UserError(f"{where} does not exist", mend="give the path of a Python file")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name, beside = file_module_name(path), str(path.resolve().parent)
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UserError(f"{where} cannot be imported")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    # A recipe's neighbours import as they do when the file is run as a script.
-    sys.path.insert(0, str(path.resolve().parent))
+    before = sys.modules.get(name)
+    sys.modules[name] = module
+    # A recipe's neighbours import as they do when the file is run as a script; later, in functions, they still
+    # do, but a neighbour called as a module of torch's or Python's own no longer hides that.
+    sys.path.insert(0, beside)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        if before is not None:
+            sys.modules[name] = before
         raise UserError(f"{where} raised {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(beside)
+        if beside not in sys.path:
+            sys.path.append(beside)
     return module
 
 
-def _check(recipe: Recipe) -> None:
-    import torch
+def file_module_name(path: Path) -> str:
+    """The name under which a recipe file is imported, and by which pickles of its classes find it again.
 
-    def fault(problem: str, mend: str | None = None) -> UserError:
-        return UserError(f"recipe {recipe.name!r}: {problem}", mend=mend)
-
-    found = dict(leaves(recipe.inputs))
-    if not found:
-        raise fault("it has no inputs")
-    for path, dims in recipe.dynamic.items():
-        leaf = found.get(path)
-        if not isinstance(leaf, torch.Tensor):
-            raise fault(f"dynamic names {path!r}, which is not a tensor input; there are {', '.join(found)}")
-        for axis, dim in dims.items():
-            if not 0 <= axis < leaf.dim():
-                raise fault(f"dynamic[{path!r}] names axis {axis} of a tensor of rank {leaf.dim()}")
-            size = leaf.shape[axis]
-            if size < 2:
-                raise fault(
-                    f"the example of {path!r} has size {size} on the dynamic axis {axis}",
-                    "give an example with 2 or more: torch.export makes sizes 0 and 1 static",
-                )
-            if not dim.min <= size <= dim.max:
-                raise fault(
-                    f"the example of {path!r} has size {size} on axis {axis}, "
-                    f"outside {dim_name(dim)} = {dim.min}..{dim.max}"
-                )
-    if not recipe.outputs or len(set(recipe.outputs)) != len(recipe.outputs):
-        raise fault(f"outputs must be distinct names, got {list(recipe.outputs)}")
+    A name of its own: the plain stem of `json.py` would hide a module that others need, and a stem with a dot
+    or a dash could not be imported by a pickle at all.
+    """
+    return "aoti_recipe_" + re.sub(r"\W", "_", path.stem)

@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import stat
 import zipfile
+import zlib
 from pathlib import Path, PurePosixPath
 
 from aoti_pack.errors import UserError
@@ -34,12 +35,19 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
                 raise UserError(f"{archive} unpacks to {len(entries)} files, more than a package can have")
             if len({path for _, path in entries}) != len(entries):
                 raise UserError(f"{archive} holds the same path twice")
+            folders = {parent for _, path in entries for parent in path.parents}
+            for _, path in entries:
+                if path in folders:
+                    raise UserError(f"{archive} holds {str(path)!r} both as a file and as a folder")
             for info, path in entries:
                 target = folder / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with source.open(info) as data, target.open("xb") as out:
                     shutil.copyfileobj(data, out, 1 << 20)
-    except zipfile.BadZipFile as error:
+    except FileNotFoundError:
+        raise UserError(f"{archive} is missing", mend="compile it again") from None
+    # zipfile's own ways of saying that an archive is damaged, encrypted or packed in an unknown way.
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise UserError(f"{archive} is not a .pt2 archive: {error}", mend="compile it again") from None
     return sorted(Path(path) for _, path in entries)
 

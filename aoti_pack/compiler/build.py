@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import tempfile
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from aoti_pack.atomic import new_directory
 from aoti_pack.compiler.archive import sha256_of, unpack
 from aoti_pack.compiler.export import Exported, export, place
 from aoti_pack.compiler.lower import OPTIONS, lower
-from aoti_pack.compiler.prove import Progress, make_reference, prove
+from aoti_pack.compiler.prove import make_reference, prove
 from aoti_pack.compiler.prove_batching import prove_batching
 from aoti_pack.compiler.runtime import CompiledModel
 from aoti_pack.compiler.target import check_device, describe_target, parse_dtype
@@ -25,6 +26,7 @@ from aoti_pack.manifest import (
     PackageSpec,
     RecipeRef,
 )
+from aoti_pack.progress import Progress
 from aoti_pack.recipe import load_recipe
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ def compile_recipe(
     import torch
 
     chosen = parse_dtype(dtype)
+    _check_settings(settings or {})
     check_device(device)
     check_output_folder(out)
     progress("loading the recipe")
@@ -103,8 +106,21 @@ def compile_recipe(
     return Compiled(out, manifest)
 
 
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    for key, value in settings.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            raise UserError(f"the setting {key}={value!r} is not a value that a manifest can hold") from None
+
+
 def check_output_folder(out: Path) -> None:
-    """UserError when `out` exists and is not something that this tool wrote."""
+    """UserError when `out` exists and is not something that this tool wrote, or is where the user stands."""
+    if Path.cwd().is_relative_to(out.resolve()):
+        raise UserError(
+            f"{out} is the current folder or one above it, and it would be replaced",
+            mend="give a folder of its own",
+        )
     if out.is_dir() and any(out.iterdir()) and not (out / "manifest.json").is_file():
         raise UserError(
             f"{out} exists and holds no manifest.json", mend="give a new folder, or one to replace"
@@ -119,8 +135,8 @@ def _save_eager(model: nn.Module, path: Path) -> bool:
 
     try:
         torch.save(model, path)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        # Lambdas and local classes do not pickle. The package serves without; the twin says why it cannot.
+    except (pickle.PicklingError, AttributeError, TypeError, RuntimeError):
+        # Lambdas, local classes and handles do not pickle. The package serves without; the twin says why it cannot.
         path.unlink(missing_ok=True)
         return False
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -83,7 +84,11 @@ def _first_lines(error: Exception, count: int = 3) -> str:
 
 
 def _refuse_mutation(recipe: Recipe, program: torch.export.ExportedProgram) -> None:
-    signature = program.graph_signature
+    if not any(_writes(node) for node in program.graph.nodes):
+        return
+    # The exported graph still writes in place, into temporaries or into what outlives a run: only the
+    # functional form says which, in its signature.
+    signature = program.run_decompositions({}).graph_signature
     for kind, found in (
         ("buffer", signature.buffers_to_mutate),
         ("input", signature.user_inputs_to_mutate),
@@ -93,6 +98,17 @@ def _refuse_mutation(recipe: Recipe, program: torch.export.ExportedProgram) -> N
                 f"recipe {recipe.name!r}: the model changes its {kind} {next(iter(found.values()))!r} in place",
                 mend="return the new value as an output instead: a served model keeps no state between requests",
             )
+
+
+def _writes(node: torch.fx.Node) -> bool:
+    """Whether the operator of `node` changes one of its arguments; True for what has no schema to tell."""
+    import torch
+
+    if node.op != "call_function" or not hasattr(node.target, "__module__"):
+        return False
+    if isinstance(node.target, torch._ops.OpOverload):
+        return bool(node.target._schema.is_mutable)
+    return isinstance(node.target, torch._ops.HigherOrderOperator)
 
 
 def _describe(recipe: Recipe, program: torch.export.ExportedProgram, model: nn.Module) -> Exported:
@@ -117,6 +133,8 @@ def _describe(recipe: Recipe, program: torch.export.ExportedProgram, model: nn.M
             baked.append(BakedScalar(paths[index], value))
     found = {path: leaf for path, leaf in leaves(recipe.inputs) if not isinstance(leaf, torch.Tensor)}
     baked = [BakedScalar(scalar.name, found.get(scalar.name, scalar.value)) for scalar in baked]
+    for scalar in baked:
+        _check_baked(recipe, scalar)
 
     naming, symbols = _symbols(recipe, fakes)
     inputs = tuple(_spec(recipe, path, fake, naming) for path, fake in fakes.items())
@@ -131,6 +149,17 @@ def _describe(recipe: Recipe, program: torch.export.ExportedProgram, model: nn.M
     given = {n.name: n.meta.get("val") for n in output_node.all_input_nodes}
     outputs = _outputs(recipe, program.graph_signature.user_outputs, given, naming)
     return Exported(program, model, symbols, inputs, outputs, tuple(baked))
+
+
+def _check_baked(recipe: Recipe, scalar: BakedScalar) -> None:
+    value: object = scalar.value
+    if not isinstance(value, int | float | str | None) or (
+        isinstance(value, float) and not math.isfinite(value)
+    ):
+        raise UserError(
+            f"recipe {recipe.name!r}: the input {scalar.name!r} is {value!r}, which a manifest cannot hold",
+            mend="give a tensor, a finite number, a bool, a text or None, or set it inside the model",
+        )
 
 
 def _symbols(recipe: Recipe, fakes: Mapping[str, Any]) -> tuple[dict[Any, str], tuple[Symbol, ...]]:
@@ -179,7 +208,8 @@ def _spec(recipe: Recipe, name: str, fake: Any, naming: Mapping[Any, str]) -> Te
                 "data",
                 mend="pad to a size that the inputs' sizes tell",
             )
-        shape.append(str(expression.subs({s: sympy.Symbol(n) for s, n in naming.items()})))
+        named = {s: sympy.Symbol(n, integer=True, nonnegative=True) for s, n in naming.items()}
+        shape.append(str(expression.subs(named, simultaneous=True)))
     return TensorSpec(name, dtype, WIRE_DATATYPES[dtype], tuple(shape))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +12,12 @@ from aoti_pack.compiler.runtime import CompiledModel
 from aoti_pack.compiler.sizes import Sizes, example_sizes, graph_cost, sweep
 from aoti_pack.errors import ProofError, UserError
 from aoti_pack.manifest import OutputError, Proof, ProofCase, TensorSpec
+from aoti_pack.progress import Progress
 from aoti_pack.recipe import Inputs, Recipe, Tolerance, leaves
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
-
-Progress = Callable[[str], None]
 
 # How much further than eager the compiled result may lie from float64, on top of the tolerance.
 _FLOAT64_FACTOR = 4.0
@@ -37,13 +36,40 @@ class Reference:
 
     def draw(self, seed: int, sizes: Mapping[str, int]) -> Inputs:
         """Fresh placed inputs of `sizes`, their shapes checked against the contract."""
-        inputs = place(self.recipe.draw(seed, sizes), self.dtype, self.device)
+        try:
+            drawn = self.recipe.draw(seed, sizes)
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(
+                f"recipe {self.recipe.name!r}: drawing inputs of {sizes_text(sizes)} raised "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        inputs = place(drawn, self.dtype, self.device)
         check_shapes(self.recipe, self.exported.inputs, inputs, sizes)
         return inputs
 
     def eager(self, inputs: Inputs) -> list[torch.Tensor]:
-        """The eager model's flat outputs, in its own dtype."""
-        return _call(self.model, inputs)
+        """The eager model's flat outputs, in its own dtype. UserError when it does not take the inputs."""
+        try:
+            return _call(self.model, inputs)
+        except Exception as error:
+            raise UserError(
+                f"recipe {self.recipe.name!r}: the model raised {type(error).__name__} on drawn inputs: {error}",
+                mend="give `ranges` for integer inputs, or a `sample` that draws valid ones",
+            ) from error
+
+    def compiled(self, compiled: CompiledModel, inputs: Inputs, where: str) -> list[torch.Tensor]:
+        """The package's flat outputs. ProofError when it raises or gives another number of them."""
+        try:
+            found = compiled.run(self.exported.flatten(inputs))
+        except Exception as error:
+            raise ProofError(f"the compiled model raised at {where}: {error}") from error
+        if len(found) != len(self.exported.outputs):
+            raise ProofError(
+                f"the compiled model gives {len(found)} outputs at {where}, expected {len(self.exported.outputs)}"
+            )
+        return found
 
     def float64(self, inputs: Inputs) -> list[torch.Tensor] | None:
         """The eager model's flat outputs in float64, or None where it does not run in float64."""
@@ -124,8 +150,9 @@ def prove(reference: Reference, compiled: CompiledModel, seed: int, progress: Pr
 
 def _prove_case(reference: Reference, compiled: CompiledModel, seed: int, sizes: Sizes) -> ProofCase:
     inputs = reference.draw(seed, sizes)
-    got = compiled.run(reference.exported.flatten(inputs))
+    # Eager first: it says what is wrong with an input where compiled code may read beyond its memory.
     eager = reference.eager(inputs)
+    got = reference.compiled(compiled, inputs, f"{sizes_text(sizes)} (seed {seed})")
     exact = reference.float64(inputs)
     errors = []
     for index, spec in enumerate(reference.exported.outputs):
@@ -145,6 +172,8 @@ def _compare(
     off = compare(where, got, eager, tolerance)
     if exact is None or not exact.is_floating_point():
         return OutputError(spec.name, off, None, None)
+    # Where eager overflows or is NaN in its own dtype, float64 has no say: `got` equals eager there by now.
+    exact = exact.where(eager.isfinite(), eager.to(exact.dtype))
     of_eager = max_abs(eager, exact)
     allowed = Tolerance(tolerance.rtol, tolerance.atol + _FLOAT64_FACTOR * of_eager)
     return OutputError(spec.name, off, compare(f"{where} against float64", got, exact, allowed), of_eager)
@@ -155,7 +184,11 @@ def compare(where: str, got: torch.Tensor, wanted: torch.Tensor, tolerance: Tole
     import torch
 
     a, b = got.to(torch.float64), wanted.to(torch.float64)
-    bad = ~torch.isclose(a, b, rtol=tolerance.rtol, atol=tolerance.atol, equal_nan=True)
+    if wanted.is_floating_point() or tolerance.rtol or tolerance.atol:
+        bad = ~torch.isclose(a, b, rtol=tolerance.rtol, atol=tolerance.atol, equal_nan=True)
+    else:
+        # Not in float64: it holds integers exactly only up to 2^53.
+        bad = got.to(torch.int64) != wanted.to(torch.int64)
     if bool(bad.any()):
         first = torch.nonzero(bad)[0].tolist()
         raise ProofError(

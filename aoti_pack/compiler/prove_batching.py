@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from aoti_pack.compiler.prove import Progress, Reference, compare, sizes_text
+from aoti_pack.compiler.export import Exported
+from aoti_pack.compiler.prove import Reference, compare, sizes_text
 from aoti_pack.compiler.runtime import CompiledModel
 from aoti_pack.compiler.sizes import Sizes, example_sizes, graph_cost, largest_affordable
 from aoti_pack.errors import ProofError
-from aoti_pack.manifest import Batching
+from aoti_pack.manifest import Batching, Symbol, size_names
+from aoti_pack.progress import Progress
 from aoti_pack.recipe import Inputs, Tolerance, leaves, map_leaves
 
 if TYPE_CHECKING:
@@ -32,19 +34,11 @@ def prove_batching(reference: Reference, compiled: CompiledModel, seed: int, pro
     exported, recipe = reference.exported, reference.recipe
     if recipe.batch is None:
         return Batching(False, None, 0, "the recipe names no batch symbol")
-    if all(symbol.name != recipe.batch for symbol in exported.symbols):
+    symbol = next((s for s in exported.symbols if s.name == recipe.batch), None)
+    if symbol is None:
         return Batching(False, None, 0, f"no input has a dynamic axis called {recipe.batch!r}")
-    symbol = next(s for s in exported.symbols if s.name == recipe.batch)
-    for kind, specs in (("input", exported.inputs), ("output", exported.outputs)):
-        for spec in specs:
-            if spec.leading_symbol != symbol.name:
-                return Batching(
-                    False, symbol.name, 0, f"axis 0 of {kind} {spec.name!r} does not count {symbol.name!r}"
-                )
-            if any(isinstance(dim, str) and symbol.name in dim for dim in spec.shape[1:]):
-                return Batching(
-                    False, symbol.name, 0, f"{kind} {spec.name!r} has {symbol.name!r} on a later axis too"
-                )
+    if reason := _shape_reason(exported, symbol):
+        return Batching(False, symbol.name, 0, reason)
     small = {s.name: s.min for s in exported.symbols}
     largest = largest_affordable(symbol, small, graph_cost(recipe, exported))
     few = example_sizes(recipe) | {symbol.name: min(_ROWS, largest)}
@@ -55,6 +49,19 @@ def prove_batching(reference: Reference, compiled: CompiledModel, seed: int, pro
     except ProofError as error:
         return Batching(False, symbol.name, 0, str(error))
     return Batching(True, symbol.name, largest)
+
+
+def _shape_reason(exported: Exported, symbol: Symbol) -> str | None:
+    """What in the shapes alone forbids joining requests along `symbol`, or None."""
+    for kind, specs in (("input", exported.inputs), ("output", exported.outputs)):
+        for spec in specs:
+            if spec.leading_symbol != symbol.name:
+                return f"axis 0 of {kind} {spec.name!r} does not count {symbol.name!r}"
+            if any(symbol.name in size_names(dim) for dim in spec.shape[1:]):
+                return f"{kind} {spec.name!r} has {symbol.name!r} on a later axis too"
+    if symbol.min > 1:
+        return f"{symbol.name!r} begins at {symbol.min}, so no row can be tried alone"
+    return None
 
 
 def _rows_are_independent(
@@ -74,7 +81,7 @@ def _rows_are_independent(
         variants["with its neighbours poisoned"] = (_poison(inputs, other, keep), torch.tensor([keep]))
 
     def compiled_run(given: Inputs) -> list[torch.Tensor]:
-        return compiled.run(reference.exported.flatten(given))
+        return reference.compiled(compiled, given, sizes_text(sizes))
 
     _compare_variants(reference, compiled_run(inputs), variants, compiled_run, None)
     exact = reference.float64(inputs)

@@ -34,6 +34,7 @@ def graph_cost(recipe: Recipe, exported: Exported) -> GraphCost:
     """Lower every node's shape expression into one function of the symbols' sizes."""
     import sympy
     import torch
+    from torch.utils._sympy import functions
 
     free: list[Any] = []
     names: list[str] = []
@@ -61,11 +62,12 @@ def graph_cost(recipe: Recipe, exported: Exported) -> GraphCost:
             counts.append(expression)
     unique = sorted(costs, key=str) or [sympy.Integer(0)]
     weights = [counts.count(expression) for expression in unique]
-    evaluate = sympy.lambdify(free, unique, modules="math")
+    # torch writes sizes such as n // 2 with sympy functions of its own, which compute on numbers as they are.
+    of_torch = {name: kind for name, kind in vars(functions).items() if isinstance(kind, type)}
+    evaluate = sympy.lambdify(free, unique, modules=[of_torch, "math"])
 
     def values(sizes: Sizes) -> list[float]:
-        found: list[float] = evaluate(*(sizes[name] for name in names))
-        return found
+        return [float(value) for value in evaluate(*(sizes[name] for name in names))]
 
     return GraphCost(
         largest=lambda sizes: max(values(sizes)),

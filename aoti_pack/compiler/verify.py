@@ -9,12 +9,13 @@ from pathlib import Path
 from aoti_pack.compiler.archive import sha256_of, unpack
 from aoti_pack.compiler.build import EAGER_FILE
 from aoti_pack.compiler.export import Exported, export
-from aoti_pack.compiler.prove import Progress, make_reference, prove
+from aoti_pack.compiler.prove import make_reference, prove
 from aoti_pack.compiler.prove_batching import prove_batching
 from aoti_pack.compiler.runtime import CompiledModel
 from aoti_pack.compiler.target import check_device, parse_dtype
 from aoti_pack.errors import ProofError, UserError
 from aoti_pack.manifest import Manifest
+from aoti_pack.progress import Progress
 from aoti_pack.recipe import load_recipe
 
 
@@ -66,7 +67,7 @@ def check_files(folder: Path, manifest: Manifest) -> None:
 
 
 def _check_same_contract(manifest: Manifest, exported: Exported) -> None:
-    for kind in ("symbols", "inputs", "outputs"):
+    for kind in ("symbols", "inputs", "outputs", "baked"):
         then, now = getattr(manifest, kind), getattr(exported, kind)
         for old, new in zip(then, now, strict=False):
             if old != new:

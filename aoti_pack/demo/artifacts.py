@@ -50,7 +50,7 @@ def train_once(ratings: Ratings, work: Path, seed: int, progress: Progress) -> T
             ratings,
             folder,
             seed=seed,
-            progress=lambda stage, done, total: progress(f"{stage} {100 * done // max(total, 1)}%"),
+            progress=lambda stage, done, total: progress(f"{stage} {5 * (20 * done // max(total, 1))}%"),
         )
         _prune(work, "trained-")
     metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))

@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from aoti_pack.paths import user_cache
 from aoti_pack.repository.config import Serving
 from aoti_pack.repository.layout import write_model
 from aoti_pack.server.build import backends_directory, build_backend
-from aoti_pack.server.find import find_server
+from aoti_pack.server.find import ServerBinary, find_server
 from aoti_pack.server.launch import TritonServer
 
 if TYPE_CHECKING:
@@ -86,8 +87,12 @@ def run(options: Options, json_file: Path | None) -> Report:
     work = options.work or user_cache() / "demo"
     work.mkdir(parents=True, exist_ok=True)
     ratings = _read_ratings(options)
-    with console.steps("train") as progress:
-        trained = train_once(ratings, work, options.seed, progress)
+    # Training keeps one core busy; the other builds the backend meanwhile.
+    with ThreadPoolExecutor(1) as pool:
+        preparing = pool.submit(_prepare_server)
+        with console.steps("train") as progress:
+            trained = train_once(ratings, work, options.seed, progress)
+        binary, backends = preparing.result()
     _print_quality(trained, ratings)
     with console.steps("compile") as progress:
         compiled = compile_once(trained, work, progress)
@@ -98,7 +103,9 @@ def run(options: Options, json_file: Path | None) -> Report:
     with tempfile.TemporaryDirectory(prefix="aoti-pack-demo-") as folder:
         repo = Path(folder) / "repo"
         names = _write_repository(compiled, repo, options.threads)
-        with _server(repo, options.threads) as server:
+        # Both sides set their threads themselves; the variable keeps libraries from starting more.
+        environment = {"OMP_NUM_THREADS": str(options.threads)}
+        with TritonServer(repo, binary=binary, backends=backends, env=environment) as server:
             endpoints = {
                 backend: Endpoint(server.grpc_url, name, Manifest.load(repo / name / "1"))
                 for backend, name in names.items()
@@ -129,12 +136,9 @@ def _write_repository(compiled: Compiled, repo: Path, threads: int) -> dict[str,
     }
 
 
-def _server(repo: Path, threads: int) -> TritonServer:
-    with console.steps("serve") as progress:
-        binary = find_server(progress=progress)
-        backends = backends_directory(binary, build_backend(progress=progress))
-    # Both sides set their threads themselves; the variable keeps libraries from starting more.
-    return TritonServer(repo, binary=binary, backends=backends, env={"OMP_NUM_THREADS": str(threads)})
+def _prepare_server() -> tuple[ServerBinary, Path]:
+    binary = find_server()
+    return binary, backends_directory(binary, build_backend())
 
 
 def _recommend(

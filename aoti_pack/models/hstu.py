@@ -115,31 +115,31 @@ class HSTU(nn.Module):
         """The last layer's output for all tokens, `[b, features + 2n + g · c, D]`; see `score_groups`."""
         b, n = item_ids.shape
         event = torch.arange(n, device=item_ids.device)
-        real = event < lengths.unsqueeze(1)
-        seen = (event < prefix.unsqueeze(2)) & real.unsqueeze(1)
+        seen = event < torch.minimum(prefix, lengths.unsqueeze(1)).unsqueeze(2)
         behind = seen.sum(-1)
         history = self.embedding.history(item_ids, actions, contextual or {})
         candidates = self.embedding.candidates(candidate_ids, behind)
-        attention = self._dense_attention(timestamps, real, seen, behind, times)
+        attention = self._dense_attention(timestamps, seen, behind, times)
         x: Tensor = self.dropout(torch.cat([history, candidates.view(b, -1, history.shape[-1])], dim=1))
         for layer in self.layers:
             x = layer(x, attention)
         return x
 
     def _dense_attention(
-        self, timestamps: Tensor, real: Tensor, seen: Tensor, behind: Tensor, times: Tensor
+        self, timestamps: Tensor, seen: Tensor, behind: Tensor, times: Tensor
     ) -> DenseAttention:
-        b, n = timestamps.shape
+        # Sizes come from one input: torch.export would guard on a difference between two.
+        b, _, n = seen.shape
         features = len(self.config.contextual)
         place = torch.arange(features + 2 * n, device=timestamps.device)
         timed = place >= features
         both = _twice(timestamps)
         time = torch.cat([both.new_zeros(b, features), both], dim=1)
-        causal = place.unsqueeze(1) >= place
         zero = place.new_zeros(1)
         return DenseAttention(
             history=self.buckets(place, time, place, time, timed),
-            history_visible=causal & _with_features(_twice(real), features).unsqueeze(1),
+            # Padding stands behind every real event, so causality alone hides it.
+            history_visible=place.unsqueeze(1) >= place,
             candidates=self.buckets(features + 2 * behind, times, place, time, timed),
             candidates_visible=_with_features(_twice(seen), features),
             itself=self.buckets(zero, zero, zero, zero, timed[-1:]),

@@ -120,7 +120,7 @@ class DenseAttention:
         itself: Pairs,
         normaliser: int,
     ) -> None:
-        """Pairs and masks: history `[b, s, s]`; candidates `[b, g, s]`, shared by a group; itself `[1, 1]`."""
+        """Pairs and masks: history `[s, s]` (its times `[b, s, s]`), candidates `[b, g, s]`, itself `[1, 1]`."""
         self.history = history
         self.history_visible = history_visible
         self.candidates = candidates
@@ -141,7 +141,7 @@ class DenseAttention:
         return torch.cat([history, candidates], dim=2).transpose(1, 2)
 
     def _history(self, q: Tensor, k: Tensor, v: Tensor, bias: RelativeBias) -> Tensor:
-        rab = masked(bias(self.history, q), self.history_visible).unsqueeze(1)
+        rab = masked(bias(self.history, q), self.history_visible).unsqueeze(-3)
         return pointwise(q @ k.transpose(-1, -2) + rab, v, self.normaliser)
 
     def _past(self, q: Tensor, k: Tensor, v: Tensor, bias: RelativeBias) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -19,16 +20,17 @@ from aoti_pack.models.ratings import History, Ids
 class Schedule:
     """How long and how hard to train.
 
-    An epoch draws `windows` windows, each of at most `max_history + 1` events of one user; in each, `cuts`
-    events are predicted from those before them, against `negatives` items that are drawn by
-    popularity ^ `negative_power`.
+    A step draws `batch` windows of at most `max_history + 1` events, a user with m events as often as
+    m ^ `windows_power`. In each, up to `cuts` events are predicted from those before them, against `negatives`
+    items drawn by (popularity + 1) ^ `negative_power`. An epoch has about a cut for each event. `rate` is the
+    peak learning rate, reached after the share `warm_up` of all steps.
     """
 
-    epochs: int = 12
-    batch: int = 16
-    cuts: int = 16
-    negatives: int = 31
-    negative_power: float = 0.5
+    epochs: int = 4
+    batch: int = 8
+    cuts: int = 24
+    negatives: int = 15
+    negative_power: float = 1.0
     rate: float = 3e-3
     warm_up: float = 0.05
     weight_decay: float = 0.01
@@ -145,6 +147,11 @@ def sampled_softmax(scores: Tensor, batch: Batch, log_chance: Tensor) -> Tensor:
     return functional.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64))
 
 
+def rate_share(step: int, steps: int, warm_up: float) -> float:
+    """Share of the peak rate at `step` (from 0): linear up to 1 over `warm_up` of all steps, cosine to 0."""
+    return min(1.0, (step + 1) / max(1.0, warm_up * steps)) * (1 + math.cos(math.pi * step / steps)) / 2
+
+
 def fit(model: HSTU, sampler: Sampler, each: Callable[[float], None]) -> list[float]:
     """Train `model` in place by AdamW with warm-up and cosine decay; the mean loss of each epoch.
 
@@ -155,8 +162,8 @@ def fit(model: HSTU, sampler: Sampler, each: Callable[[float], None]) -> list[fl
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=schedule.rate, weight_decay=schedule.weight_decay, betas=(0.9, 0.98)
     )
-    decay = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, schedule.rate, total_steps=steps, pct_start=schedule.warm_up
+    decay = torch.optim.lr_scheduler.LambdaLR(
+        optimiser, lambda step: rate_share(step, steps, schedule.warm_up)
     )
     model.train()
     losses = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,17 +46,24 @@ def rank_of(scores: NDArray[np.float64], target: int, seen: Ids) -> float:
     return float((others > mine).sum() + (others == mine).sum() / 2)
 
 
-def evaluate(split: Split, score: Scorer, each: Callable[[], None] = lambda: None) -> Quality:
+def evaluate(
+    split: Split, score: Scorer, each: Callable[[], None] = lambda: None, workers: int = 1
+) -> Quality:
     """Rank every user's held-out item among all items that the user had not rated before it.
 
-    `score` sees the training history and the time of the held-out event, nothing later. `each` is called
-    after every user.
+    `score` sees the training history and the time of the held-out event, nothing later; `workers` threads call
+    it at the same time. `each` is called after every user. The result does not depend on `workers`.
     """
-    hits, gains = [], []
-    for history, held_out in zip(split.train, split.held_out, strict=True):
+
+    def rank(user: int) -> float:
+        history, held_out = split.train[user], split.held_out[user]
         scores = score(history, int(held_out.timestamp[0]))
-        rank = rank_of(scores, int(held_out.item[0]), history.item)
-        hits.append(rank < TOP)
-        gains.append(1 / np.log2(rank + 2) if rank < TOP else 0.0)
-        each()
+        return rank_of(scores, int(held_out.item[0]), history.item)
+
+    hits, gains = [], []
+    with ThreadPoolExecutor(workers) as pool:
+        for place in pool.map(rank, range(len(split.train))):
+            hits.append(place < TOP)
+            gains.append(1 / np.log2(place + 2) if place < TOP else 0.0)
+            each()
     return Quality(float(np.mean(hits)), float(np.mean(gains)), len(hits))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,6 +58,21 @@ def _silent(stage: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The model is too small to gain from threads inside an operator, and one thread makes sums repeatable."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
 def train(
     ratings: Ratings,
     out: Path,
@@ -68,7 +85,7 @@ def train(
     """Train on all but each user's last event, rank that one among all unseen items, save to folder `out`.
 
     `config` defaults to the `movielens` preset; its `items` and `max_candidates` follow the catalogue. Equal
-    ratings, seed and thread count give equal weights. Torch's global generator is left as it was.
+    ratings and seed give equal weights. Torch's global generator and thread count are left as they were.
     """
     schedule = schedule or Schedule()
     split = leave_last_out(ratings)
@@ -87,7 +104,7 @@ def train(
         done += 1
         progress("train", done, steps)
 
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _one_thread():
         torch.manual_seed(seed)
         model = HSTU(config)
         losses = fit(model, sampler, step)
@@ -100,7 +117,10 @@ def train(
         ranked += 1
         progress("evaluate", ranked, len(split.train))
 
-    quality = evaluate(split, lambda history, at: score_catalogue(model, levels, history, at), user)
+    with _one_thread():
+        quality = evaluate(
+            split, lambda history, at: score_catalogue(model, levels, history, at), user, workers=_cores()
+        )
     baseline = evaluate(split, lambda history, at: counts.astype(np.float64))
     result = TrainResult(
         folder=out,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 CONFIG_FILE = "config.pbtxt"
+_VERSION = re.compile(r"[0-9]+")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
 
@@ -98,7 +99,7 @@ def write_model(
 
 
 def _is_model(path: Path) -> bool:
-    return (path / CONFIG_FILE).is_file() or not any(path.iterdir())
+    return path.is_dir() and ((path / CONFIG_FILE).is_file() or not any(path.iterdir()))
 
 
 def _staging(repo: Path) -> Path:
@@ -114,8 +115,16 @@ def _keep_other_versions(old: Path, new: Path, version: int) -> None:
     if not old.is_dir():
         return
     for entry in old.iterdir():
-        if entry.is_dir() and entry.name.isdigit() and int(entry.name) != version:
-            shutil.copytree(entry, new / entry.name, copy_function=os.link, symlinks=True)
+        if entry.is_dir() and _VERSION.fullmatch(entry.name) and int(entry.name) != version:
+            shutil.copytree(entry, new / entry.name, copy_function=_link, symlinks=True)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        # No hard links on this file system, or not to files of another owner.
+        shutil.copy2(source, target)
 
 
 def _unpack_package(folder: Path, manifest: Manifest, target: Path) -> Manifest:

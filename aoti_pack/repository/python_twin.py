@@ -10,6 +10,7 @@ from pathlib import Path
 from aoti_pack.compiler.build import EAGER_FILE, SAMPLE_FILE, describe_file
 from aoti_pack.errors import UserError
 from aoti_pack.manifest import Manifest
+from aoti_pack.recipe import file_module_name
 
 
 def add_twin(
@@ -33,7 +34,7 @@ def add_twin(
         if not source.is_file():
             raise UserError(f"{source} does not exist", mend="run from the folder where it was compiled")
         # The pickle names its classes by this module; Triton's stub puts the version folder on the path.
-        shutil.copyfile(source, target / source.name)
+        shutil.copyfile(source, target / f"{file_module_name(source)}.py")
     files = tuple(describe_file(target, path) for path in sorted(target.iterdir()))
     mode = "compile" if compiled else "eager"
     return dataclasses.replace(manifest, files=files), {"mode": mode}

@@ -15,8 +15,8 @@ from typing import Literal
 from aoti_pack.atomic import exclusive, new_directory
 from aoti_pack.errors import UserError
 from aoti_pack.paths import source_root, user_cache
+from aoti_pack.progress import Progress, silent
 from aoti_pack.server.find import ServerBinary
-from aoti_pack.server.progress import Progress, silent
 from aoti_pack.server.toolchain import (
     BuildTools,
     Compiler,
@@ -43,20 +43,20 @@ class BackendBuild:
     """What decides a build, and so names it."""
 
     torch: Torch
-    compiler: Compiler
     sources: str
     build_type: BuildType
     sanitizer: Sanitizer | None
 
     @property
     def key(self) -> str:
-        """Torch's version in clear, the rest as a digest. Torch's folder counts: it becomes the rpath."""
+        """Torch's version in clear, the rest as a digest. Torch's folder counts: it becomes the rpath.
+
+        The compiler does not: what one built serves where there is none, as in a slim image.
+        """
         parts = (
             str(self.torch.folder),
             self.torch.version,
             f"abi{int(self.torch.cxx11_abi)}",
-            str(self.compiler.path),
-            self.compiler.version,
             self.sources,
             self.build_type,
             self.sanitizer or "",
@@ -77,7 +77,7 @@ class BackendBuild:
 
 def backend_build(*, build_type: BuildType = "Release", sanitizer: Sanitizer | None = None) -> BackendBuild:
     """The build that fits this environment now. Raises `UserError` if a tool or torch is missing."""
-    return BackendBuild(find_torch(), find_compiler(), source_digest(source_root()), build_type, sanitizer)
+    return BackendBuild(find_torch(), source_digest(source_root()), build_type, sanitizer)
 
 
 def source_digest(root: Path) -> str:
@@ -115,27 +115,29 @@ def build_backend(
     if not force and build.library.is_file():
         os.utime(build.folder)  # pruning goes by last use
         return build.library
-    tools = find_build_tools()
     log = build.folder.parent / f"{build.key}.log"
     with exclusive(build.folder.parent / f".{build.key}.build.lock"):
         if not force and build.library.is_file():  # another process was quicker
             return build.library
-        progress(f"building the backend for torch {build.torch.version} with {build.compiler.version}")
+        tools, compiler = find_build_tools(), find_compiler()
+        progress(f"building the backend for torch {build.torch.version} with {compiler.version}")
         with new_directory(build.folder) as stage:
-            _compile(build, stage, log, tools, progress)
+            _compile(build, compiler, stage, log, tools, progress)
         log.unlink()
     prune(build.folder.parent, never=build.folder)
     progress(f"built {build.library}")
     return build.library
 
 
-def _compile(build: BackendBuild, stage: Path, log: Path, tools: BuildTools, progress: Progress) -> None:
+def _compile(
+    build: BackendBuild, compiler: Compiler, stage: Path, log: Path, tools: BuildTools, progress: Progress
+) -> None:
     work = stage / "build"
     configure = [
         str(tools.cmake),
         *("-S", str(source_root()), "-B", str(work), "-G", "Ninja"),
         f"-DCMAKE_MAKE_PROGRAM={tools.ninja}",
-        f"-DCMAKE_CXX_COMPILER={build.compiler.path}",
+        f"-DCMAKE_CXX_COMPILER={compiler.path}",
         f"-DCMAKE_BUILD_TYPE={build.build_type}",
         f"-DTORCH_DIR={build.torch.folder}",
         f"-DNLOHMANN_JSON_INCLUDE_DIR={tools.nlohmann_include}",

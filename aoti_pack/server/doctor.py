@@ -87,7 +87,7 @@ def check_build_tools() -> Check:
 
 
 def check_backend() -> Check:
-    """The backend is built for this torch, this compiler and these sources."""
+    """The backend is built for this torch and these sources."""
     try:
         build = backend_build()
     except UserError as error:

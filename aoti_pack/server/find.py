@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from aoti_pack.errors import UserError
+from aoti_pack.progress import Progress, silent
 from aoti_pack.server.install import STUB, ServerInstall, current_install, install_server, running_python
-from aoti_pack.server.progress import Progress, silent
 
 Source = Literal["--tritonserver", "PATH", "container", "install"]
 

@@ -29,7 +29,7 @@ from pathlib import Path, PurePosixPath
 from aoti_pack.atomic import exclusive, new_directory
 from aoti_pack.errors import UserError
 from aoti_pack.paths import user_cache
-from aoti_pack.server.progress import Progress, silent
+from aoti_pack.progress import Progress, silent
 
 
 @dataclass(frozen=True)

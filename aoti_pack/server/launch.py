@@ -18,11 +18,11 @@ from types import FrameType, TracebackType
 from typing import IO, Self, TypeVar
 
 from aoti_pack.errors import UserError
+from aoti_pack.progress import Progress, silent
 from aoti_pack.server import guard
 from aoti_pack.server.command import server_command
 from aoti_pack.server.find import ServerBinary, find_server
 from aoti_pack.server.ports import Ports, check_ports, choose_ports
-from aoti_pack.server.progress import Progress, silent
 from aoti_pack.server.repository_check import check_repository
 from aoti_pack.server.serverlog import error_lines, new_log, says_port_taken
 

@@ -1,8 +1,10 @@
-// The part of Triton's C ABI that this backend uses, declared for a build without Triton's own headers.
+// The part of Triton's C ABI that this backend uses, declared for a build without Triton's own
+// headers.
 //
-// The functions are not defined here or in any library that we link: the server that loads the backend
-// provides them. Version 1.19 of the backend ABI (server 2.51) is the oldest one that this is for; within
-// major version 1 the ABI only grows. `-DTRITON_INCLUDE_DIR` puts the official headers in this one's place.
+// The functions are not defined here or in any library that we link: the server that loads the
+// backend provides them. Version 1.19 of the backend ABI (server 2.51) is the oldest one that this
+// is for; within major version 1 the ABI only grows. `-DTRITON_INCLUDE_DIR` puts the official
+// headers in this one's place.
 #pragma once
 
 #include <cstddef>
@@ -95,8 +97,8 @@ const char* TRITONSERVER_ErrorMessage(TRITONSERVER_Error* error);
 TRITONSERVER_Error* TRITONSERVER_LogMessage(TRITONSERVER_LogLevel level, const char* file, int line,
                                             const char* text);
 // The text belongs to the message.
-TRITONSERVER_Error* TRITONSERVER_MessageSerializeToJson(TRITONSERVER_Message* message, const char** text,
-                                                        size_t* length);
+TRITONSERVER_Error* TRITONSERVER_MessageSerializeToJson(TRITONSERVER_Message* message,
+                                                        const char** text, size_t* length);
 TRITONSERVER_Error* TRITONSERVER_MessageDelete(TRITONSERVER_Message* message);
 
 // The backend and its attributes.
@@ -107,7 +109,8 @@ TRITONSERVER_Error* TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoadin
 // A model: names and paths belong to the server, the configuration message to the caller.
 TRITONSERVER_Error* TRITONBACKEND_ModelName(TRITONBACKEND_Model* model, const char** name);
 TRITONSERVER_Error* TRITONBACKEND_ModelVersion(TRITONBACKEND_Model* model, uint64_t* version);
-TRITONSERVER_Error* TRITONBACKEND_ModelRepository(TRITONBACKEND_Model* model, TRITONBACKEND_ArtifactType* type,
+TRITONSERVER_Error* TRITONBACKEND_ModelRepository(TRITONBACKEND_Model* model,
+                                                  TRITONBACKEND_ArtifactType* type,
                                                   const char** path);
 TRITONSERVER_Error* TRITONBACKEND_ModelConfig(TRITONBACKEND_Model* model, uint32_t config_version,
                                               TRITONSERVER_Message** config);
@@ -115,39 +118,48 @@ TRITONSERVER_Error* TRITONBACKEND_ModelState(TRITONBACKEND_Model* model, void** 
 TRITONSERVER_Error* TRITONBACKEND_ModelSetState(TRITONBACKEND_Model* model, void* state);
 
 // An instance of a model: one thread of the server executes it.
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceName(TRITONBACKEND_ModelInstance* instance, const char** name);
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceName(TRITONBACKEND_ModelInstance* instance,
+                                                    const char** name);
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceKind(TRITONBACKEND_ModelInstance* instance,
                                                     TRITONSERVER_InstanceGroupKind* kind);
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceDeviceId(TRITONBACKEND_ModelInstance* instance,
                                                         int32_t* device_id);
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceModel(TRITONBACKEND_ModelInstance* instance,
                                                      TRITONBACKEND_Model** model);
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceState(TRITONBACKEND_ModelInstance* instance, void** state);
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSetState(TRITONBACKEND_ModelInstance* instance, void* state);
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceState(TRITONBACKEND_ModelInstance* instance,
+                                                     void** state);
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSetState(TRITONBACKEND_ModelInstance* instance,
+                                                        void* state);
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportStatistics(
     TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request, bool success,
-    uint64_t exec_start_ns, uint64_t compute_start_ns, uint64_t compute_end_ns, uint64_t exec_end_ns);
+    uint64_t exec_start_ns, uint64_t compute_start_ns, uint64_t compute_end_ns,
+    uint64_t exec_end_ns);
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportBatchStatistics(
     TRITONBACKEND_ModelInstance* instance, uint64_t batch_size, uint64_t exec_start_ns,
     uint64_t compute_start_ns, uint64_t compute_end_ns, uint64_t exec_end_ns);
 
 // A request: its inputs, and the outputs that it asks for. All of it is valid until the release.
-TRITONSERVER_Error* TRITONBACKEND_RequestIsCancelled(TRITONBACKEND_Request* request, bool* cancelled);
-TRITONSERVER_Error* TRITONBACKEND_RequestInputCount(TRITONBACKEND_Request* request, uint32_t* count);
+TRITONSERVER_Error* TRITONBACKEND_RequestIsCancelled(TRITONBACKEND_Request* request,
+                                                     bool* cancelled);
+TRITONSERVER_Error* TRITONBACKEND_RequestInputCount(TRITONBACKEND_Request* request,
+                                                    uint32_t* count);
 TRITONSERVER_Error* TRITONBACKEND_RequestInputName(TRITONBACKEND_Request* request, uint32_t index,
                                                    const char** name);
 TRITONSERVER_Error* TRITONBACKEND_RequestInput(TRITONBACKEND_Request* request, const char* name,
                                                TRITONBACKEND_Input** input);
-TRITONSERVER_Error* TRITONBACKEND_RequestOutputCount(TRITONBACKEND_Request* request, uint32_t* count);
+TRITONSERVER_Error* TRITONBACKEND_RequestOutputCount(TRITONBACKEND_Request* request,
+                                                     uint32_t* count);
 TRITONSERVER_Error* TRITONBACKEND_RequestOutputName(TRITONBACKEND_Request* request, uint32_t index,
                                                     const char** name);
 TRITONSERVER_Error* TRITONBACKEND_RequestRelease(TRITONBACKEND_Request* request, uint32_t flags);
 TRITONSERVER_Error* TRITONBACKEND_InputProperties(TRITONBACKEND_Input* input, const char** name,
-                                                  TRITONSERVER_DataType* datatype, const int64_t** shape,
-                                                  uint32_t* rank, uint64_t* bytes, uint32_t* buffers);
+                                                  TRITONSERVER_DataType* datatype,
+                                                  const int64_t** shape, uint32_t* rank,
+                                                  uint64_t* bytes, uint32_t* buffers);
 // The memory type and id are a wish on the way in and the truth on the way out.
-TRITONSERVER_Error* TRITONBACKEND_InputBuffer(TRITONBACKEND_Input* input, uint32_t index, const void** data,
-                                              uint64_t* bytes, TRITONSERVER_MemoryType* memory_type,
+TRITONSERVER_Error* TRITONBACKEND_InputBuffer(TRITONBACKEND_Input* input, uint32_t index,
+                                              const void** data, uint64_t* bytes,
+                                              TRITONSERVER_MemoryType* memory_type,
                                               int64_t* memory_type_id);
 
 // A response: sending it gives it away, with or without an error (which stays the caller's).
@@ -155,10 +167,11 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseNew(TRITONBACKEND_Response** response,
                                               TRITONBACKEND_Request* request);
 TRITONSERVER_Error* TRITONBACKEND_ResponseOutput(TRITONBACKEND_Response* response,
                                                  TRITONBACKEND_Output** output, const char* name,
-                                                 TRITONSERVER_DataType datatype, const int64_t* shape,
-                                                 uint32_t rank);
-TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output* output, void** data, uint64_t bytes,
-                                               TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id);
+                                                 TRITONSERVER_DataType datatype,
+                                                 const int64_t* shape, uint32_t rank);
+TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output* output, void** data,
+                                               uint64_t bytes, TRITONSERVER_MemoryType* memory_type,
+                                               int64_t* memory_type_id);
 TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response, uint32_t flags,
                                                TRITONSERVER_Error* error);
 
@@ -171,7 +184,8 @@ TRITONSERVER_Error* TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* model);
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelInstance* instance);
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceFinalize(TRITONBACKEND_ModelInstance* instance);
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(TRITONBACKEND_ModelInstance* instance,
-                                                       TRITONBACKEND_Request** requests, uint32_t count);
+                                                       TRITONBACKEND_Request** requests,
+                                                       uint32_t count);
 }
 
 #endif

@@ -17,7 +17,9 @@ std::string Show(const Json& value) {
   return text;
 }
 
-std::string Fields::Path(std::string_view key) const { return where_ + "." + std::string(key); }
+std::string Fields::Path(std::string_view key) const {
+  return where_ + "." + std::string(key);
+}
 
 const Json* Fields::Find(std::string_view key) const {
   if (!value_->is_object()) return nullptr;

@@ -268,8 +268,9 @@ Result<Manifest> LoadManifest(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "manifest.json";
   std::ifstream stream(path, std::ios::binary);
   if (!stream) {
-    return Status(StatusCode::kNotFound, path.string() + " cannot be read: write the model with "
-                                                         "`aoti-pack`, which puts it there");
+    return Status(StatusCode::kNotFound, path.string() +
+                                             " cannot be read: write the model with "
+                                             "`aoti-pack`, which puts it there");
   }
   const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
   Result<Manifest> manifest = ParseManifest(text);

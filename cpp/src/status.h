@@ -28,7 +28,9 @@ class [[nodiscard]] Status {
 inline Status InvalidArgument(std::string message) {
   return {StatusCode::kInvalidArgument, std::move(message)};
 }
-inline Status Internal(std::string message) { return {StatusCode::kInternal, std::move(message)}; }
+inline Status Internal(std::string message) {
+  return {StatusCode::kInternal, std::move(message)};
+}
 inline Status Unsupported(std::string message) {
   return {StatusCode::kUnsupported, std::move(message)};
 }
@@ -57,11 +59,11 @@ class [[nodiscard]] Result {
 #define AOTI_JOIN(a, b) AOTI_JOIN_INNER(a, b)
 
 // Return from the enclosing function with the Status of `expression` unless it is ok.
-#define AOTI_RETURN_IF_ERROR(expression)                        \
-  do {                                                          \
+#define AOTI_RETURN_IF_ERROR(expression)                                \
+  do {                                                                  \
     if (::aoti::Status aoti_status = (expression); !aoti_status.ok()) { \
-      return aoti_status;                                       \
-    }                                                           \
+      return aoti_status;                                               \
+    }                                                                   \
   } while (false)
 
 // Declare `target` with the value of the Result `expression`, or return its Status.

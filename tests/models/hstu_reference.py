@@ -28,7 +28,10 @@ def _silu(x: np.ndarray) -> np.ndarray:
 
 def _norm(x: np.ndarray, weights: dict[str, np.ndarray], name: str, epsilon: float) -> np.ndarray:
     centred = x - x.mean()
-    return centred / math.sqrt((centred**2).mean() + epsilon) * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+    return (
+        centred / math.sqrt((centred**2).mean() + epsilon) * weights[f"{name}.weight"]
+        + weights[f"{name}.bias"]
+    )
 
 
 def _row(table: np.ndarray, identity: int) -> np.ndarray:

@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 
 import hstu_reference as reference
 import numpy as np
@@ -142,7 +143,7 @@ def test_time_is_exact_at_the_size_of_unix_nanoseconds():
 def test_boundaries_are_strictly_growing_integers():
     assert log_boundaries(4, 1000) == [1, 10, 100, 1000]
     dense = log_boundaries(30, 200)
-    assert dense[:4] == [1, 2, 3, 4] and all(a < b for a, b in zip(dense, dense[1:], strict=False))
+    assert dense[:4] == [1, 2, 3, 4] and all(a < b for a, b in itertools.pairwise(dense))
     assert log_boundaries(1, 10) == [1]
 
 
@@ -224,7 +225,13 @@ def test_presets_survive_a_checkpoint(name):
 
 def test_preset_sizes():
     large = preset("kuairand-8l")
-    assert (large.hidden, large.heads, large.head_dim, large.layers, large.max_history) == (512, 4, 128, 8, 4096)
+    assert (large.hidden, large.heads, large.head_dim, large.layers, large.max_history) == (
+        512,
+        4,
+        128,
+        8,
+        4096,
+    )
     assert preset("kuairand-3l").layers == 3
     with pytest.raises(UserError, match="no preset 'huge'; choose from tiny"):
         preset("huge")

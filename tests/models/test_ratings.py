@@ -52,7 +52,9 @@ def test_the_split_holds_out_each_users_last_event_and_no_more(events):
     # Expected, the slow way: Python's sort is stable, so ties keep the order of the file.
     wanted = {}
     for user in range(6):
-        mine = sorted((row for row in range(len(events)) if events[row][0] == user), key=lambda r: events[r][2])
+        mine = sorted(
+            (row for row in range(len(events)) if events[row][0] == user), key=lambda r: events[r][2]
+        )
         if len(mine) >= 2:
             wanted[str(user)] = mine
     assert [history.user for history in split.train] == list(wanted)

@@ -11,7 +11,15 @@ from aoti_pack.errors import UserError
 from aoti_pack.models.checkpoint import CHECKPOINT, ITEMS, METRICS, Checkpoint
 from aoti_pack.models.hstu import recipe
 from aoti_pack.models.hstu_config import preset
-from aoti_pack.models.hstu_training import Batch, Sampler, Schedule, action_levels, bucketed, sampled_softmax
+from aoti_pack.models.hstu_training import (
+    Batch,
+    Sampler,
+    Schedule,
+    action_levels,
+    bucketed,
+    rate_share,
+    sampled_softmax,
+)
 from aoti_pack.models.ranking import popularity
 from aoti_pack.models.ratings import Ratings, leave_last_out
 from aoti_pack.models.train_hstu import demo_request, train
@@ -142,7 +150,7 @@ def test_batches_hold_a_window_its_targets_and_honest_negatives():
                     continue
                 target, *negatives = batch.candidates[row, group].tolist()
                 place = int(batch.prefix[row, group])
-                assert target == (window + [follow])[place]
+                assert target == [*window, follow][place]
                 assert batch.times[row, group] == batch.timestamps[row, 0] + 60 * place
                 clean = [item not in [*window, follow] for item in negatives]
                 assert batch.allowed[row, group].tolist() == [True, *clean]
@@ -167,6 +175,15 @@ def test_sampled_softmax_by_hand():
     loss = sampled_softmax(torch.tensor([[[1.0, 2.0, 9.0], [5.0, 5.0, 5.0]]]), batch, chance)
     mine, rival = np.exp(1.0) / 0.25, np.exp(2.0) / 0.5
     assert float(loss) == pytest.approx(-np.log(mine / (mine + rival)), rel=1e-6)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 19, 20, 21, 1000])
+def test_the_rate_rises_and_falls_for_any_number_of_steps(steps):
+    shares = [rate_share(step, steps, 0.05) for step in range(steps)]
+    assert all(0 < share <= 1 for share in shares)
+    top = shares.index(max(shares))
+    assert top <= 0.05 * steps
+    assert shares == sorted(shares[:top]) + sorted(shares[top:], reverse=True)
 
 
 def test_ratings_fall_into_buckets():

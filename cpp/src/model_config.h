@@ -1,0 +1,36 @@
+// config.pbtxt, as the server hands it over, and whether it fits the manifest.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "manifest.h"
+#include "status.h"
+
+namespace aoti {
+
+struct ConfigTensor {
+  std::string name;
+  std::string data_type;  // "TYPE_FP32"
+  std::vector<int64_t> dims;
+  std::optional<std::vector<int64_t>> reshape;
+};
+
+struct ModelConfig {
+  int64_t max_batch_size = 0;
+  std::vector<ConfigTensor> inputs;
+  std::vector<ConfigTensor> outputs;
+  size_t instances = 1;  // over all instance groups
+  std::string threads;   // parameter "threads", empty when not given
+};
+
+// Reads the JSON form of config.pbtxt.
+Result<ModelConfig> ParseModelConfig(std::string_view text);
+
+// INVALID_ARG that names the field, what the manifest expects and what the configuration says.
+Status CheckConfig(const ModelConfig& config, const Manifest& manifest);
+
+}  // namespace aoti

@@ -1,0 +1,79 @@
+import stat
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from aoti_pack.compiler import archive
+from aoti_pack.compiler.archive import sha256_of, unpack
+from aoti_pack.errors import UserError
+
+
+def make(path: Path, *entries: tuple[str, bytes] | tuple[zipfile.ZipInfo, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w") as out:
+        for name, data in entries:
+            out.writestr(name, data)
+    return path
+
+
+def test_unpacks_without_the_top_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    made = make(tmp_path / "m.pt2", ("m/data/a.so", b"code"), ("m/version", b"1"), ("m/empty/", b""))
+    assert unpack(made, tmp_path / "out") == [Path("data/a.so"), Path("version")]
+    assert (tmp_path / "out" / "data" / "a.so").read_bytes() == b"code"
+    assert sha256_of(tmp_path / "out" / "version") == (
+        "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"
+    )
+
+
+def link() -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo("m/link")
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+    return info
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("../../evil.so", "leaves"),
+        ("m/../../evil.so", "leaves"),
+        ("/etc/evil.so", "leaves"),
+        ("m\\..\\evil.so", "leaves"),
+        ("evil.so", "leaves"),
+        (link(), "not a plain file"),
+        ("m/good", "twice"),
+        ("other/good", "twice"),
+        ("m/good/inner", "both as a file and as a folder"),
+    ],
+)
+def test_refused_by_name_and_nothing_written(tmp_path: Path, entry, words: str) -> None:
+    out = tmp_path / "folder" / "out"
+    out.mkdir(parents=True)
+    made = make(tmp_path / "m.pt2", ("m/good", b"1"), (entry, b"2"))
+    with pytest.raises(UserError, match=words) as caught:
+        unpack(made, out)
+    assert "m.pt2" in str(caught.value)
+    assert list(out.iterdir()) == []
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["folder", "m.pt2", "out"]
+
+
+@pytest.mark.parametrize(("bound", "value"), [("MAX_BYTES", 3), ("MAX_ENTRIES", 1)])
+def test_too_large_is_refused(tmp_path: Path, monkeypatch, bound: str, value: int) -> None:
+    monkeypatch.setattr(archive, bound, value)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(UserError, match="2 files, more than a package can have"):
+        unpack(make(tmp_path / "m.pt2", ("m/a", b"12"), ("m/b", b"34")), tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m.pt2").write_bytes(b"not a zip")
+    with pytest.raises(UserError, match=r"not a \.pt2 archive"):
+        unpack(tmp_path / "m.pt2", tmp_path)
+    with pytest.raises(UserError, match="missing"):
+        unpack(tmp_path / "no.pt2", tmp_path)
+    whole = make(tmp_path / "w.pt2", ("m/a", b"12345678" * 100)).read_bytes()
+    (tmp_path / "w.pt2").write_bytes(whole.replace(b"12345678", b"12345679", 1))
+    with pytest.raises(UserError, match=r"not a \.pt2 archive"):
+        unpack(tmp_path / "w.pt2", tmp_path)

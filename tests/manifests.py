@@ -1,0 +1,46 @@
+"""A small valid manifest, made without compiling."""
+
+from aoti_pack.manifest import (
+    BakedScalar,
+    Batching,
+    ConstantSpec,
+    FileSpec,
+    Manifest,
+    OutputError,
+    PackageSpec,
+    Proof,
+    ProofCase,
+    RecipeRef,
+    Symbol,
+    Target,
+    TensorSpec,
+)
+
+
+def manifest(**changes) -> Manifest:
+    fields = {
+        "name": "model",
+        "executor": "plain",
+        "wire": "rows",
+        "recipe": RecipeRef("file.py:recipe", {"width": 3}),
+        "package": PackageSpec("model.pt2", "a" * 64),
+        "files": (FileSpec("model.pt2", "a" * 64, 12),),
+        "torch": "2.13.0",
+        "target": Target("cpu", "x86_64", "native", "avx2", ("avx", "avx2"), "2.36"),
+        "dtype": "float32",
+        "dynamic_threads": True,
+        "symbols": (Symbol("b", 1, 8), Symbol("n", 1, 4)),
+        "inputs": (
+            TensorSpec("x", "float32", "FP32", ("b", 16)),
+            TensorSpec("t", "int64", "INT64", ("b", "n")),
+        ),
+        "outputs": (
+            TensorSpec("y", "float32", "FP32", ("b", "2*n")),
+            TensorSpec("s", "bool", "BOOL", ("b",)),
+        ),
+        "baked": (BakedScalar("scale", 2),),
+        "constants": (ConstantSpec("layer.weight", "float32", (3, 4)),),
+        "batching": Batching(True, "b", 8),
+        "proof": Proof(1, 1e-4, 1e-5, 2e-7, (ProofCase({"b": 2}, (OutputError("y", 2e-7, None, 1e-7),)),)),
+    }
+    return Manifest(**(fields | changes))

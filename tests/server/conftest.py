@@ -1,0 +1,82 @@
+"""One real server for the whole session: every small model in our backend, two of them as Python twins too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from packages import CPP_RECIPES, HSTU, compiled_package
+
+from aoti_pack.bench.client import ModelClient
+from aoti_pack.compiler.build import EAGER_FILE
+from aoti_pack.manifest import Manifest
+from aoti_pack.recipe import Recipe, load_recipe
+from aoti_pack.repository.config import Serving
+from aoti_pack.repository.layout import write_model
+from aoti_pack.server.build import backends_directory, build_backend
+from aoti_pack.server.find import ServerBinary, find_server
+from aoti_pack.server.launch import TritonServer
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model on the running server."""
+
+    name: str
+    manifest: Manifest
+    recipe: Recipe
+    eager: torch.nn.Module
+
+    def expected(self, inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """What eager says, by output name."""
+        with torch.inference_mode():
+            flat = torch.utils._pytree.tree_leaves(self.eager(**inputs))
+        return dict(zip((spec.name for spec in self.manifest.outputs), flat, strict=True))
+
+    def draw(self, seed: int, **sizes: int) -> dict[str, Any]:
+        return dict(self.recipe.draw(seed, sizes))
+
+
+@dataclass(frozen=True)
+class Stand:
+    """The server and what it serves."""
+
+    server: TritonServer
+    models: dict[str, Served]
+
+    def client(self, name: str) -> ModelClient:
+        return ModelClient(self.server.grpc_url, name, self.models[name].manifest)
+
+
+@pytest.fixture(scope="session")
+def binary() -> ServerBinary:
+    return find_server()
+
+
+@pytest.fixture(scope="session")
+def backends(binary: ServerBinary) -> Path:
+    return backends_directory(binary, build_backend())
+
+
+@pytest.fixture(scope="session")
+def stand(binary: ServerBinary, backends: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    repo = tmp_path_factory.mktemp("stand") / "repo"
+    models: dict[str, Served] = {}
+    sources = {name: (f"{CPP_RECIPES}:{name}", {}) for name in ("arith", "select", "half", "lookup", "scale")}
+    sources["hstu"] = HSTU
+    for key, (source, settings) in sources.items():
+        folder = compiled_package(source, settings)
+        recipe = load_recipe(source, settings)
+        eager = torch.load(folder / EAGER_FILE, weights_only=False)
+        for backend in ("aoti", "python") if key in ("arith", "hstu", "scale") else ("aoti",):
+            name = key if backend == "aoti" else f"{key}_python"
+            # Two instances of one thread: what one process must get right when they run at the same time.
+            serving = Serving(instances=2 if key == "arith" else 1, threads=1, max_queue_delay_us=500)
+            write_model(folder, repo, name=name, backend=backend, serving=serving)
+            models[name] = Served(name, Manifest.load(repo / name / "1"), recipe, eager)
+    with TritonServer(repo, binary=binary, backends=backends) as server:
+        yield Stand(server, models)
