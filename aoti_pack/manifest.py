@@ -154,13 +154,15 @@ class Batching:
 class OutputError:
     """Errors of one output in one proof case, as max |a - b| over its elements.
 
-    `compiled_eager` and `eager_float64` are None where the eager model gave no number to compare with.
+    The float64 figures, `largest` (max |value| in float64) among them, are None where the model does not run in
+    float64 or the output is not floating.
     """
 
     name: str
     compiled_eager: float
     compiled_float64: float | None
     eager_float64: float | None
+    largest: float | None
 
 
 @dataclass(frozen=True)

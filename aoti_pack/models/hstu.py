@@ -39,7 +39,10 @@ class HSTU(nn.Module):
         self.embedding = TokenEmbedding(config)
         self.dropout = nn.Dropout(config.dropout)
         self.buckets = Buckets(
-            config.position_buckets, config.max_tokens, config.time_buckets, config.time_span
+            config.position_buckets if config.position_bias else None,
+            config.max_tokens,
+            config.time_buckets if config.time_bias else None,
+            config.time_span,
         )
         self.layers = nn.ModuleList(HSTULayer(config) for _ in range(config.layers))
         self.norm_out = nn.LayerNorm(config.hidden, eps=config.epsilon)
@@ -136,13 +139,13 @@ class HSTU(nn.Module):
         both = _twice(timestamps)
         time = torch.cat([both.new_zeros(b, features), both], dim=1)
         zero = place.new_zeros(1)
+        # Padding stands behind every real event, so causality alone hides it.
+        causal = (place.unsqueeze(1) >= place).expand(b, -1, -1)
+        visible = _with_features(_twice(seen), features)
         return DenseAttention(
-            history=self.buckets(place, time, place, time, timed),
-            # Padding stands behind every real event, so causality alone hides it.
-            history_visible=place.unsqueeze(1) >= place,
-            candidates=self.buckets(features + 2 * behind, times, place, time, timed),
-            candidates_visible=_with_features(_twice(seen), features),
-            itself=self.buckets(zero, zero, zero, zero, timed[-1:]),
+            history=self.buckets(place, time, place, time, timed, causal),
+            candidates=self.buckets(features + 2 * behind, times, place, time, timed, visible),
+            itself=self.buckets(zero, zero, zero, zero, timed[-1:], timed[-1:].unsqueeze(0)),
             normaliser=self.config.normaliser,
         )
 

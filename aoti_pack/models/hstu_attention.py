@@ -7,14 +7,13 @@ laid out in memory, is known here alone. A ragged or a cached attention takes th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-HIDDEN = -1e4
+HIDDEN = -1e4  # a hidden pair's bias: SiLU of it is 0 exactly, in every dtype
 NO_DISTANCE = 0  # bucket of a pair whose key is a contextual token: it has neither place nor time
 
 
@@ -29,43 +28,53 @@ def log_boundaries(count: int, span: int) -> list[int]:
     return bounds
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Bucket ids (int64) of query-key pairs; the two broadcast against each other."""
-
-    position: Tensor
-    time: Tensor
-
-
 class Buckets(nn.Module):
-    """Turns distances of tokens (in places, and in time) into bucket ids, in int64 throughout.
+    """Turns distances of tokens (in places, and in time) into one bucket id a pair, in int64 throughout.
 
-    Bucket 0 is `NO_DISTANCE`, bucket 1 is "no gap or the wrong way round", the last is "span or more".
+    Position bucket 0 (and time bucket 0) is `NO_DISTANCE`, 1 is "no gap or the wrong way round", the last is
+    "span or more". A kind that is None is switched off and has the one bucket 0. The id of a pair is
+    `position * time_buckets + time`; the id behind all of these means "hidden". One id, because every layer
+    looks it up once for each pair: two tables and a mask would cost each layer three passes.
     """
 
     position_bounds: Tensor
     time_bounds: Tensor
 
-    def __init__(self, position_buckets: int, max_tokens: int, time_buckets: int, time_span: int) -> None:
+    def __init__(
+        self, position_buckets: int | None, max_tokens: int, time_buckets: int | None, time_span: int
+    ) -> None:
         super().__init__()
-        position = torch.tensor(log_boundaries(position_buckets - 2, max_tokens))
-        time = torch.tensor(log_boundaries(time_buckets - 2, time_span))
-        self.register_buffer("position_bounds", position, persistent=False)
-        self.register_buffer("time_bounds", time, persistent=False)
+        self.by_position, self.by_time = position_buckets is not None, time_buckets is not None
+        self.position_buckets, self.time_buckets = position_buckets or 1, time_buckets or 1
+        position = log_boundaries(self.position_buckets - 2, max_tokens) if self.by_position else []
+        time = log_boundaries(self.time_buckets - 2, time_span) if self.by_time else []
+        self.register_buffer("position_bounds", torch.tensor(position), persistent=False)
+        self.register_buffer("time_bounds", torch.tensor(time), persistent=False)
 
     def forward(
-        self, query_place: Tensor, query_time: Tensor, key_place: Tensor, key_time: Tensor, timed: Tensor
-    ) -> Pairs:
-        """Buckets of all pairs of queries `[..., q]` and keys `[..., k]`: `[..., q, k]`.
+        self,
+        query_place: Tensor,
+        query_time: Tensor,
+        key_place: Tensor,
+        key_time: Tensor,
+        timed: Tensor,
+        visible: Tensor,
+    ) -> Tensor:
+        """Bucket ids of all pairs of queries `[..., q]` and keys `[..., k]`: `[..., q, k]`.
 
-        `timed` (bool, `[k]`) is false for contextual keys. The time gap is the difference of two int64
-        timestamps: Unix seconds do not survive a float32.
+        `timed` (bool, `[k]`) is false for contextual keys; `visible` (bool) broadcasts to the result. The time
+        gap is the difference of two int64 timestamps: Unix seconds do not survive a float32.
         """
-        places = query_place.unsqueeze(-1) - key_place.unsqueeze(-2)
-        gaps = query_time.unsqueeze(-1) - key_time.unsqueeze(-2)
-        position = 1 + torch.bucketize(places, self.position_bounds, right=True)
-        time = 1 + torch.bucketize(gaps, self.time_bounds, right=True)
-        return Pairs(torch.where(timed, position, NO_DISTANCE), torch.where(timed, time, NO_DISTANCE))
+        pair = torch.zeros_like(visible, dtype=torch.int64)
+        if self.by_position:
+            places = query_place.unsqueeze(-1) - key_place.unsqueeze(-2)
+            bucket = 1 + torch.bucketize(places, self.position_bounds, right=True)
+            pair = pair + self.time_buckets * torch.where(timed, bucket, NO_DISTANCE)
+        if self.by_time:
+            gaps = query_time.unsqueeze(-1) - key_time.unsqueeze(-2)
+            bucket = 1 + torch.bucketize(gaps, self.time_bounds, right=True)
+            pair = pair + torch.where(timed, bucket, NO_DISTANCE)
+        return torch.where(visible, pair, self.position_buckets * self.time_buckets)
 
 
 class RelativeBias(nn.Module):
@@ -76,14 +85,13 @@ class RelativeBias(nn.Module):
         self.position = None if position_buckets is None else nn.Parameter(torch.zeros(position_buckets))
         self.time = None if time_buckets is None else nn.Parameter(torch.zeros(time_buckets))
 
-    def forward(self, pairs: Pairs, like: Tensor) -> Tensor:
-        """The bias of each pair, `[..., q, k]`; zero, of `like`'s dtype, when both kinds are switched off."""
-        position = None if self.position is None else self.position[pairs.position]
-        time = None if self.time is None else self.time[pairs.time]
-        if position is not None and time is not None:
-            return position + time
-        one = time if position is None else position
-        return like.new_zeros(1) if one is None else one
+    def forward(self, pairs: Tensor, like: Tensor) -> Tensor:
+        """The bias of each pair of `Buckets`, in `like`'s dtype; `HIDDEN` where it is hidden."""
+        nothing = like.new_zeros(1)
+        position = nothing if self.position is None else self.position
+        time = nothing if self.time is None else self.time
+        table = (position.unsqueeze(1) + time).flatten()
+        return torch.cat([table, like.new_full((1,), HIDDEN)])[pairs]
 
 
 class Attention(Protocol):
@@ -98,11 +106,6 @@ def pointwise(scores: Tensor, v: Tensor, normaliser: int) -> Tensor:
     return functional.silu(scores) @ v / normaliser
 
 
-def masked(rab: Tensor, visible: Tensor) -> Tensor:
-    """`rab`, and `HIDDEN` where a pair must weigh nothing: `SiLU(HIDDEN)` is 0 exactly, in every dtype."""
-    return torch.where(visible, rab, HIDDEN)
-
-
 class DenseAttention:
     """Attention over `[history of s tokens | g groups of c candidates]`, padded.
 
@@ -110,27 +113,16 @@ class DenseAttention:
     may see (c by s) and itself (a diagonal). No candidate-by-candidate matrix exists.
     """
 
-    def __init__(
-        self,
-        *,
-        history: Pairs,
-        history_visible: Tensor,
-        candidates: Pairs,
-        candidates_visible: Tensor,
-        itself: Pairs,
-        normaliser: int,
-    ) -> None:
-        """Pairs and masks: history `[s, s]` (its times `[b, s, s]`), candidates `[b, g, s]`, itself `[1, 1]`."""
+    def __init__(self, *, history: Tensor, candidates: Tensor, itself: Tensor, normaliser: int) -> None:
+        """Pairs of `Buckets`: history `[b, s, s]`; candidates `[b, g, s]`, shared by a group; itself `[1, 1]`."""
         self.history = history
-        self.history_visible = history_visible
         self.candidates = candidates
-        self.candidates_visible = candidates_visible
         self.itself = itself
         self.normaliser = normaliser
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, bias: RelativeBias) -> Tensor:
         """See `Attention`; t = s + g · c."""
-        s = self.history_visible.shape[-1]
+        s = self.history.shape[-1]
         q = q.transpose(1, 2) * q.shape[-1] ** -0.5
         k, v = k.transpose(1, 2), v.transpose(1, 2)
         past_k, past_v = k[:, :, :s], v[:, :, :s]
@@ -141,13 +133,13 @@ class DenseAttention:
         return torch.cat([history, candidates], dim=2).transpose(1, 2)
 
     def _history(self, q: Tensor, k: Tensor, v: Tensor, bias: RelativeBias) -> Tensor:
-        rab = masked(bias(self.history, q), self.history_visible).unsqueeze(-3)
+        rab = bias(self.history, q).unsqueeze(1)
         return pointwise(q @ k.transpose(-1, -2) + rab, v, self.normaliser)
 
     def _past(self, q: Tensor, k: Tensor, v: Tensor, bias: RelativeBias) -> Tensor:
         """What candidates take from the history. The bias of a pair depends on the group alone."""
-        b, g, s = self.candidates_visible.shape
-        rab = masked(bias(self.candidates, q), self.candidates_visible)[:, None, :, None, :]
+        b, g, s = self.candidates.shape
+        rab = bias(self.candidates, q)[:, None, :, None, :]
         scores = q @ k.transpose(-1, -2)
         grouped = scores.view(b, q.shape[1], g, q.shape[2] // g, s) + rab
         return pointwise(grouped.view(scores.shape), v, self.normaliser)

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <ostream>
 
 #include "test_manifest.h"
 
@@ -43,6 +44,11 @@ struct Refusal {
   Json value;           // its new value; null removes it
   const char* message;
 };
+
+// Names the case in a failure.
+void PrintTo(const Refusal& tried, std::ostream* out) {
+  *out << tried.pointer;
+}
 
 class ManifestRefuses : public ::testing::TestWithParam<Refusal> {};
 

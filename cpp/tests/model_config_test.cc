@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <ostream>
+
 #include "test_manifest.h"
 
 namespace aoti {
@@ -46,6 +48,11 @@ struct Contradiction {
   Json value;
   const char* message;
 };
+
+// Names the case in a failure.
+void PrintTo(const Contradiction& tried, std::ostream* out) {
+  *out << tried.pointer;
+}
 
 class ConfigContradicts : public ::testing::TestWithParam<Contradiction> {};
 

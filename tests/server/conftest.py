@@ -1,55 +1,23 @@
-"""One real server for the whole session: every small model in our backend, two of them as Python twins too."""
+"""One real server for the whole session: every small model in our backend, three of them as Python twins too."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from packages import CPP_RECIPES, HSTU, compiled_package
+from packages import CPP_RECIPES, compiled_package
+from stand import Served, Stand
 
-from aoti_pack.bench.client import ModelClient
 from aoti_pack.compiler.build import EAGER_FILE
 from aoti_pack.manifest import Manifest
-from aoti_pack.recipe import Recipe, load_recipe
+from aoti_pack.recipe import load_recipe
 from aoti_pack.repository.config import Serving
 from aoti_pack.repository.layout import write_model
 from aoti_pack.server.build import backends_directory, build_backend
 from aoti_pack.server.find import ServerBinary, find_server
 from aoti_pack.server.launch import TritonServer
-
-
-@dataclass(frozen=True)
-class Served:
-    """A model on the running server."""
-
-    name: str
-    manifest: Manifest
-    recipe: Recipe
-    eager: torch.nn.Module
-
-    def expected(self, inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """What eager says, by output name."""
-        with torch.inference_mode():
-            flat = torch.utils._pytree.tree_leaves(self.eager(**inputs))
-        return dict(zip((spec.name for spec in self.manifest.outputs), flat, strict=True))
-
-    def draw(self, seed: int, **sizes: int) -> dict[str, Any]:
-        return dict(self.recipe.draw(seed, sizes))
-
-
-@dataclass(frozen=True)
-class Stand:
-    """The server and what it serves."""
-
-    server: TritonServer
-    models: dict[str, Served]
-
-    def client(self, name: str) -> ModelClient:
-        return ModelClient(self.server.grpc_url, name, self.models[name].manifest)
 
 
 @pytest.fixture(scope="session")
@@ -66,11 +34,11 @@ def backends(binary: ServerBinary) -> Path:
 def stand(binary: ServerBinary, backends: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     repo = tmp_path_factory.mktemp("stand") / "repo"
     models: dict[str, Served] = {}
-    sources = {name: (f"{CPP_RECIPES}:{name}", {}) for name in ("arith", "select", "half", "lookup", "scale")}
-    sources["hstu"] = HSTU
-    for key, (source, settings) in sources.items():
-        folder = compiled_package(source, settings)
-        recipe = load_recipe(source, settings)
+    sources = {name: f"{CPP_RECIPES}:{name}" for name in ("arith", "select", "half", "lookup", "scale")}
+    sources["hstu"] = "aoti_pack.models.hstu:recipe"
+    for key, source in sources.items():
+        folder = compiled_package(source, dtype="bfloat16" if key == "half" else "float32")
+        recipe = load_recipe(source, {})
         eager = torch.load(folder / EAGER_FILE, weights_only=False)
         for backend in ("aoti", "python") if key in ("arith", "hstu", "scale") else ("aoti",):
             name = key if backend == "aoti" else f"{key}_python"

@@ -12,7 +12,7 @@ import pytest
 import torch
 import tritonclient.grpc
 import tritonclient.http
-from conftest import Stand  # type: ignore[import-not-found]
+from stand import Stand
 
 pytestmark = pytest.mark.server
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from conftest import Stand  # type: ignore[import-not-found]
+from stand import Stand
 from tritonclient import grpc
 
 pytestmark = pytest.mark.server

@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from conftest import Stand  # type: ignore[import-not-found]
+from stand import Stand
 from tritonclient import grpc
 from tritonclient.utils import shared_memory as shm
 

@@ -1,0 +1,52 @@
+"""Compiled packages, kept by content between runs of the suite: a second run compiles nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import aoti_pack
+from aoti_pack.atomic import exclusive
+from aoti_pack.paths import user_cache
+from aoti_pack.progress import silent
+
+RECIPES = Path(__file__).parent / "recipes"
+CPP_RECIPES = Path(__file__).parents[1] / "cpp" / "tests" / "recipes.py"
+# Read before any test points AOTI_PACK_HOME elsewhere.
+_CACHE = user_cache() / "test-packages"
+
+CompiledPackage = Callable[..., Path]
+
+
+def compiled_package(recipe: str, settings: Mapping[str, Any] | None = None, dtype: str = "float32") -> Path:
+    """The folder of a package that is compiled at most once; never written to by a test.
+
+    `recipe` is `module:attribute` or `FILE.py:attribute`, or the bare name of a file in tests/recipes.
+    """
+    from aoti_pack.compiler.build import compile_recipe
+
+    source = recipe if ":" in recipe else f"{RECIPES / recipe}.py:recipe"
+    key = _digest(source, settings or {}, dtype)
+    folder = _CACHE / f"{source.rpartition(':')[2]}-{key}"
+    with exclusive(_CACHE / f"{folder.name}.lock"):
+        if not (folder / "manifest.json").is_file():
+            compile_recipe(source, folder, dtype=dtype, settings=settings or {}, progress=silent)
+    return folder
+
+
+def _digest(source: str, settings: Mapping[str, Any], dtype: str) -> str:
+    import torch
+
+    root = Path(aoti_pack.__file__).parent
+    file = Path(source.rpartition(":")[0])
+    own = [file] if file.suffix == ".py" else sorted((root / "models").glob("*.py"))
+    content = hashlib.sha256()
+    for path in [*own, *sorted(root.glob("*.py")), *sorted((root / "compiler").glob("*.py"))]:
+        if path.name not in ("cli.py", "console.py"):
+            content.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    # The source counts as it is written: the manifest carries it.
+    content.update(json.dumps([source, dict(settings), dtype, torch.__version__], sort_keys=True).encode())
+    return content.hexdigest()[:24]
