@@ -41,6 +41,8 @@ def manifest(**changes) -> Manifest:
         "baked": (BakedScalar("scale", 2),),
         "constants": (ConstantSpec("layer.weight", "float32", (3, 4)),),
         "batching": Batching(True, "b", 8),
-        "proof": Proof(1, 1e-4, 1e-5, 2e-7, (ProofCase({"b": 2}, (OutputError("y", 2e-7, None, 1e-7, 3.0),)),)),
+        "proof": Proof(
+            1, 1e-4, 1e-5, 2e-7, (ProofCase({"b": 2}, (OutputError("y", 2e-7, None, 1e-7, 3.0),)),)
+        ),
     }
     return Manifest(**(fields | changes))

@@ -253,5 +253,7 @@ def test_a_symbol_whose_name_holds_the_batchs_is_another_symbol() -> None:
 def test_lost_precision_fails_though_it_is_within_the_tolerance() -> None:
     """5e-5 relative passes rtol 1e-4 and is a hundred times eager's own distance from float64."""
     fake = Fake(made(), lambda outs: [outs[0] * (1 + 5e-5), outs[1]])
-    with pytest.raises(ProofError, match=r"output 'y' at b=\d.*from float64, eager at most .*allowed 10 times"):
+    with pytest.raises(
+        ProofError, match=r"output 'y' at b=\d.*from float64, eager at most .*allowed 10 times"
+    ):
         prove(made(), fake, 7, silent)

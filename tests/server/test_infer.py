@@ -57,16 +57,16 @@ def test_no_axes_in_and_out(stand: Stand, name: str) -> None:
     client.close()
 
 
-@pytest.mark.parametrize("binary", [True, False])
-def test_http(stand: Stand, binary: bool) -> None:
+@pytest.mark.parametrize("as_bytes", [True, False])
+def test_http(stand: Stand, as_bytes: bool) -> None:
     model = stand.models["arith"]
     inputs = model.draw(3, b=3)
     client = tritonclient.http.InferenceServerClient(stand.server.http_url)
     wire = []
     for name, tensor in inputs.items():
         wire.append(tritonclient.http.InferInput(name, list(tensor.shape), "FP32"))
-        wire[-1].set_data_from_numpy(tensor.numpy(), binary_data=binary)
-    outputs = [tritonclient.http.InferRequestedOutput("total", binary_data=binary)]
+        wire[-1].set_data_from_numpy(tensor.numpy(), binary_data=as_bytes)
+    outputs = [tritonclient.http.InferRequestedOutput("total", binary_data=as_bytes)]
     answer = client.infer("arith", wire, outputs=outputs)
     # Only what was asked for is sent, in the wire's [b, 1].
     assert [output["name"] for output in answer.get_response()["outputs"]] == ["total"]

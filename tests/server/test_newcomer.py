@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from aoti_pack.recipe import load_recipe
+
 pytestmark = pytest.mark.server
 
 README = Path(__file__).parents[2] / "README.md"
@@ -41,10 +43,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def test_four_commands_from_a_file_of_ones_own_to_an_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
+def test_four_commands_from_a_file_of_ones_own_to_an_answer(tmp_path: Path) -> None:
     text = section("Your own model")
     (source,) = fences(text, "python")
     (commands,) = fences(text, "sh")
@@ -70,6 +69,7 @@ def test_four_commands_from_a_file_of_ones_own_to_an_answer(
         serving.send_signal(signal.SIGINT)
         code = serving.wait(60)
     assert code == 0, (tmp_path / "serve.log").read_text()
+    load_recipe(str(tmp_path / "my_model.py"), {})  # the pickle names its classes by the recipe's module
     eager = torch.load(tmp_path / "build/scorer/eager.pt", weights_only=False)
     wanted = eager(torch.arange(1.0, 17.0).reshape(1, 16), torch.tensor([0.5]))
     assert output["name"] == "score"
