@@ -73,7 +73,7 @@ def compile_recipe(
     with new_directory(out) as beside:
         package = beside / PACKAGE_FILE
         progress("compiling with AOTInductor")
-        lower(exported, package)
+        lower(exported, package, device)
         with tempfile.TemporaryDirectory(prefix="aoti-pack-proof-") as folder:
             unpack(package, Path(folder))
             compiled = CompiledModel(Path(folder), device)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from aoti_pack.compiler.cpu_lowerings import cpu_lowerings
 from aoti_pack.compiler.export import Exported
 from aoti_pack.errors import UserError
 
@@ -17,11 +18,14 @@ from aoti_pack.errors import UserError
 OPTIONS: Mapping[str, Any] = {"cpp.dynamic_threads": True}
 
 
-def lower(exported: Exported, package: Path) -> None:
-    """Compile `exported` into the file `package`. UserError when there is no compiler or it fails."""
+def lower(exported: Exported, package: Path, device: str) -> None:
+    """Compile `exported`, which lies on `device`, into the file `package`.
+
+    UserError when there is no compiler or it fails.
+    """
     import torch
 
-    with _fresh_cache(), warnings.catch_warnings(), torch.no_grad():
+    with _fresh_cache(), cpu_lowerings(device), warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
             torch._inductor.aoti_compile_and_package(

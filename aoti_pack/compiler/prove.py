@@ -130,7 +130,8 @@ def prove(reference: Reference, compiled: CompiledModel, seed: int, progress: Pr
     """Compare `compiled` with eager at every case of the sweep.
 
     Source of the criterion: elementwise |compiled - eager| <= atol + rtol |eager|, as in
-    `torch.testing.assert_close`; and see `check_float64`. Integers and bools must be equal. NaNs must stand in the same places.
+    `torch.testing.assert_close`; and see `check_float64`. Integers and bools must be equal. NaNs must stand in
+    the same places.
 
     Raises ProofError naming the output, the sizes and how far off it is.
     """
