@@ -13,8 +13,10 @@ from aoti_pack.atomic import exclusive
 from aoti_pack.paths import user_cache
 from aoti_pack.progress import silent
 
-RECIPES = Path(__file__).parent / "recipes"
-CPP_RECIPES = Path(__file__).parents[1] / "cpp" / "tests" / "recipes.py"
+_HERE = Path(__file__).resolve().parent
+RECIPES = _HERE / "recipes"
+CPP_RECIPES = _HERE.parent / "cpp" / "tests" / "recipes.py"
+CPP_MODELS = ("arith", "select", "half", "lookup", "scale")
 # Read before any test points AOTI_PACK_HOME elsewhere.
 _CACHE = user_cache() / "test-packages"
 
@@ -35,6 +37,11 @@ def compiled_package(recipe: str, settings: Mapping[str, Any] | None = None, dty
         if not (folder / "manifest.json").is_file():
             compile_recipe(source, folder, dtype=dtype, settings=settings or {}, progress=silent)
     return folder
+
+
+def cpp_package(name: str) -> Path:
+    """The package of one of `CPP_MODELS`, which the C++ tests and the server tests share."""
+    return compiled_package(f"{CPP_RECIPES}:{name}", dtype="bfloat16" if name == "half" else "float32")
 
 
 def _digest(source: str, settings: Mapping[str, Any], dtype: str) -> str:

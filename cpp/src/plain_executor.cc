@@ -32,12 +32,16 @@ void PlainExecutor::Execute(std::span<Request> requests) {
 
 void PlainExecutor::ExecuteRun(const RunPlan& plan, std::span<Request> requests) {
   Timeline times = Timeline::Now();
-  Status status;
-  bool ran = false;
+  Result<std::vector<OutputTensor>> outputs = RunModel(plan, times);
+  if (!outputs.ok() && plan.members.size() > 1) {
+    // One of them made the model fail, such as by an id past its table; the others must not pay for
+    // it.
+    for (const size_t member : plan.members) ExecuteRun({{member}, RowsOf(member)}, requests);
+    return;
+  }
+  Status status = outputs.status();
   try {
-    Result<std::vector<OutputTensor>> outputs = RunModel(plan, times);
-    ran = outputs.ok();
-    status = ran ? CheckOutputs(plan, *outputs) : outputs.status();
+    if (status.ok()) status = CheckOutputs(plan, *outputs);
     if (status.ok()) Scatter(plan, *outputs, requests);
   } catch (...) {
     status = CurrentException();
@@ -48,18 +52,26 @@ void PlainExecutor::ExecuteRun(const RunPlan& plan, std::span<Request> requests)
     if (!status.ok()) requests[member].Fail(status);
     requests[member].Close(times);
   }
-  if (ran) statistics_.ReportRun(static_cast<uint64_t>(plan.rows), times);
+  if (outputs.ok()) statistics_.ReportRun(static_cast<uint64_t>(plan.rows), times);
+}
+
+int64_t PlainExecutor::RowsOf(size_t member) const {
+  return manifest_.wire == Wire::kRows ? accepted_[member]->symbols[*manifest_.batch_symbol] : 1;
 }
 
 Result<std::vector<OutputTensor>> PlainExecutor::RunModel(const RunPlan& plan, Timeline& times) {
-  members_.clear();
-  for (const size_t member : plan.members) members_.push_back(accepted_[member]);
-  AOTI_ASSIGN_OR_RETURN(const auto inputs, gatherer_.Gather(members_, plan.rows));
-  times.compute_start_ns = NowNs();
-  times.compute_end_ns = times.compute_start_ns;
-  Result<std::vector<OutputTensor>> outputs = runner_->Run(inputs);
-  times.compute_end_ns = NowNs();
-  return outputs;
+  try {
+    members_.clear();
+    for (const size_t member : plan.members) members_.push_back(accepted_[member]);
+    AOTI_ASSIGN_OR_RETURN(const auto inputs, gatherer_.Gather(members_, plan.rows));
+    times.compute_start_ns = NowNs();
+    times.compute_end_ns = times.compute_start_ns;
+    Result<std::vector<OutputTensor>> outputs = runner_->Run(inputs);
+    times.compute_end_ns = NowNs();
+    return outputs;
+  } catch (...) {
+    return CurrentException();
+  }
 }
 
 Status PlainExecutor::CheckOutputs(const RunPlan& plan,
@@ -103,7 +115,7 @@ void PlainExecutor::Scatter(const RunPlan& plan, const std::vector<OutputTensor>
   std::vector<std::vector<int64_t>> shapes(outputs.size());
   std::vector<size_t> offsets(outputs.size(), 0);
   for (const size_t member : plan.members) {
-    const int64_t rows = rows_wire ? accepted_[member]->symbols[*manifest_.batch_symbol] : 1;
+    const int64_t rows = RowsOf(member);
     for (size_t i = 0; i < outputs.size(); ++i) {
       const OutputTensor& output = outputs[i];
       shapes[i] = output.shape;

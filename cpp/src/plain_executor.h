@@ -18,11 +18,14 @@ class PlainExecutor final : public Executor {
                 const Statistics& statistics);
 
   // Requests that do not fit are answered at once; the others run in as few runs as the manifest
-  // allows.
+  // allows. When a joined run fails, its requests run again one by one: the one at fault fails
+  // alone.
   void Execute(std::span<Request> requests) override;
 
  private:
+  int64_t RowsOf(size_t member) const;
   void ExecuteRun(const RunPlan& plan, std::span<Request> requests);
+  // Throws nothing: what the model throws is the result's status.
   Result<std::vector<OutputTensor>> RunModel(const RunPlan& plan, Timeline& times);
   Status CheckOutputs(const RunPlan& plan, const std::vector<OutputTensor>& outputs) const;
   void Scatter(const RunPlan& plan, const std::vector<OutputTensor>& outputs,

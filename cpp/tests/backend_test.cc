@@ -235,6 +235,24 @@ TEST(Backend, LengthsOfTheirOwnShape) {
   EXPECT_EQ(model.instance().runs.size(), 2u);
 }
 
+TEST(Backend, AnIdPastItsTableFailsAlone) {
+  Loaded model("lookup");
+  std::vector<std::unique_ptr<TRITONBACKEND_Request>> requests;
+  for (const int64_t id : {1, 1000, -1000, 2}) {
+    requests.push_back(fake::NewRequest({"scores"}));
+    requests.back()->Add("ids", TRITONSERVER_TYPE_INT64, {1, 2}, std::vector<int64_t>{id, 0});
+    requests.back()->Add("lengths", TRITONSERVER_TYPE_INT64, {1}, std::vector<int64_t>{2});
+  }
+  model.Execute({requests[0].get(), requests[1].get(), requests[2].get(), requests[3].get()});
+  // Row r of the table is 8 r … 8 r + 7, whose sum is 64 r + 28.
+  EXPECT_THAT(requests[0]->Output("scores").Values<float>(), ElementsAre(92, 28));
+  EXPECT_THAT(requests[3]->Output("scores").Values<float>(), ElementsAre(156, 28));
+  for (const size_t wrong : {1, 2}) {
+    EXPECT_EQ(requests[wrong]->ErrorCode(), TRITONSERVER_ERROR_INTERNAL);
+    EXPECT_THAT(requests[wrong]->Error(), HasSubstr("lookup: "));
+  }
+}
+
 TEST(Backend, TensorsWithoutAxes) {
   Loaded model("scale");
   auto request = fake::NewRequest({"out", "total"});

@@ -13,19 +13,21 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// scores = float(ids) + 1, or what a test makes of it.
+constexpr int64_t kPoison = 1000;
+
+// scores = float(ids) + 1, or what a test makes of it; throws at an id of kPoison.
 class FakeRunner final : public Runner {
  public:
   Place place() const override { return {}; }
 
   Result<std::vector<OutputTensor>> Run(std::span<const TensorRef> inputs) override {
     ++runs;
-    if (fails > 0 && --fails == 0) throw std::runtime_error("index out of bounds");
     auto memory = std::make_shared<std::vector<float>>();
     const auto& shape = inputs[0].shape;
     for (int64_t i = 0; i < shape[0] * shape[1]; ++i) {
       int64_t id = 0;
       std::memcpy(&id, static_cast<const int64_t*>(inputs[0].data) + i, sizeof(id));
+      if (id == kPoison) throw std::runtime_error("index out of bounds");
       memory->push_back(static_cast<float>(id + 1));
     }
     OutputTensor output;
@@ -40,7 +42,6 @@ class FakeRunner final : public Runner {
   }
 
   int runs = 0;
-  int fails = 0;  // the run that throws, counted from 1
   int64_t more_rows = 0;
   size_t outputs_count = 1;
   const char* dtype = "float32";
@@ -130,18 +131,24 @@ TEST_F(PlainExecution, MixedSizesRunApart) {
   EXPECT_EQ(instance_.runs[1].rows, 1u);
 }
 
-TEST_F(PlainExecution, AThrowingRunFailsItsRequestsAndNoOthers) {
+TEST_F(PlainExecution, ARequestThatMakesTheModelThrowFailsAlone) {
   Add(1, 2, 10);
   Add(1, 3, 20);
-  Add(1, 2, 30);
-  runner_->fails = 1;
+  Add(1, 2, kPoison - 1);
+  Add(2, 2, 30);
   Execute();
-  for (const size_t failed : {0, 2}) {
-    EXPECT_EQ(requests_[failed]->ErrorCode(), TRITONSERVER_ERROR_INTERNAL);
-    EXPECT_EQ(requests_[failed]->Error(), "ranker: index out of bounds");
-  }
+  EXPECT_EQ(requests_[2]->ErrorCode(), TRITONSERVER_ERROR_INTERNAL);
+  EXPECT_EQ(requests_[2]->Error(), "ranker: index out of bounds");
+  EXPECT_THAT(requests_[0]->Output("scores").Values<float>(), ElementsAre(11, 12));
   EXPECT_THAT(requests_[1]->Output("scores").Values<float>(), ElementsAre(21, 22, 23));
-  ASSERT_EQ(instance_.runs.size(), 1u);
+  EXPECT_THAT(requests_[3]->Output("scores").Values<float>(), ElementsAre(31, 32, 33, 34));
+  // The joined run of three, these three alone, and the one of another size; the failed ones do not
+  // count.
+  EXPECT_EQ(runner_->runs, 5);
+  ASSERT_EQ(instance_.runs.size(), 3u);
+  EXPECT_EQ(instance_.runs[0].rows, 1u);
+  EXPECT_EQ(instance_.runs[1].rows, 2u);
+  EXPECT_EQ(instance_.runs[2].rows, 1u);
   requests_.clear();
   Add(2, 2, 40);
   Execute();

@@ -1,61 +1,37 @@
-"""Compile the test models into a model repository: `make_repository.py REPO`. Does nothing when it is up to date."""
+"""Write the test models into a model repository: `make_repository.py REPO`. Does nothing when it is up to date.
+
+The packages are those that the Python tests use as well (`tests/packages.py` keeps them).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import sys
-import tempfile
-from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path[:0] = [str(HERE), str(ROOT)]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
+
+from packages import CPP_MODELS, cpp_package  # noqa: E402
 
 from aoti_pack.atomic import exclusive, write_text  # noqa: E402
-
-# What decides the content of the packages and of the files beside them.
-SOURCES = (
-    HERE / "recipes.py",
-    HERE / "make_repository.py",
-    ROOT / "aoti_pack/manifest.py",
-    ROOT / "aoti_pack/compiler/export.py",
-    ROOT / "aoti_pack/compiler/lower.py",
-    ROOT / "aoti_pack/repository/layout.py",
-)
+from aoti_pack.repository.layout import write_model  # noqa: E402
 
 
 def main(repo: Path) -> None:
-    """Write every test model into `repo`, unless it holds those of the same sources and torch."""
-    digest = hashlib.sha256(version("torch").encode())
-    for source in SOURCES:
-        digest.update(source.read_bytes())
-    stamp = repo.with_name(repo.name + ".stamp")
+    """Write every test model into `repo`, unless it holds those of the same packages and sources."""
     repo.mkdir(parents=True, exist_ok=True)
     with exclusive(repo.with_name(repo.name + ".lock")):
-        if not stamp.exists() or stamp.read_text(encoding="utf-8") != digest.hexdigest():
-            build(repo)
-            write_text(stamp, digest.hexdigest())
-
-
-def build(repo: Path) -> None:
-    """Compile and write every test model."""
-    from recipes import DTYPES, NAMES
-
-    from aoti_pack.compiler.build import compile_recipe
-    from aoti_pack.repository.layout import write_model
-
-    with tempfile.TemporaryDirectory(prefix="aoti-pack-tests-") as folder:
-        for name in NAMES:
-            package = Path(folder) / name
-            compile_recipe(
-                f"{HERE / 'recipes.py'}:{name}",
-                package,
-                dtype=DTYPES.get(name, "float32"),
-                progress=partial(print, f"{name}:", flush=True),
-            )
+        packages = [cpp_package(name) for name in CPP_MODELS]
+        digest = hashlib.sha256(repr(packages).encode())
+        for source in sorted((ROOT / "aoti_pack" / "repository").glob("*.py")):
+            digest.update(source.read_bytes())
+        stamp = repo.with_name(repo.name + ".stamp")
+        if stamp.exists() and stamp.read_text(encoding="utf-8") == digest.hexdigest():
+            return
+        for package in packages:
             write_model(package, repo)
+        write_text(stamp, digest.hexdigest())
 
 
 if __name__ == "__main__":

@@ -100,6 +100,3 @@ scale = Recipe(
     outputs=["out", "total"],
     batch=None,
 )
-
-DTYPES = {"half": "bfloat16"}
-NAMES = ("arith", "select", "half", "lookup", "scale")

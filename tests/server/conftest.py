@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from packages import CPP_RECIPES, compiled_package
+from packages import CPP_MODELS, CPP_RECIPES, compiled_package, cpp_package
 from stand import Served, Stand
 
 from aoti_pack.compiler.build import EAGER_FILE
@@ -34,10 +34,11 @@ def backends(binary: ServerBinary) -> Path:
 def stand(binary: ServerBinary, backends: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     repo = tmp_path_factory.mktemp("stand") / "repo"
     models: dict[str, Served] = {}
-    sources = {name: f"{CPP_RECIPES}:{name}" for name in ("arith", "select", "half", "lookup", "scale")}
-    sources["hstu"] = "aoti_pack.models.hstu:recipe"
+    sources = {name: f"{CPP_RECIPES}:{name}" for name in CPP_MODELS} | {
+        "hstu": "aoti_pack.models.hstu:recipe"
+    }
     for key, source in sources.items():
-        folder = compiled_package(source, dtype="bfloat16" if key == "half" else "float32")
+        folder = compiled_package(source) if key == "hstu" else cpp_package(key)
         recipe = load_recipe(source, {})
         eager = torch.load(folder / EAGER_FILE, weights_only=False)
         for backend in ("aoti", "python") if key in ("arith", "hstu", "scale") else ("aoti",):

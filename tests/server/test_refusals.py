@@ -44,7 +44,7 @@ def ask(stand: Stand, model: str, **inputs: np.ndarray | tuple[list[int], str, b
         ({"x": GOOD[:, :8], "y": GOOD}, ["'x'", "16", "8"]),
         ({"x": np.ones((2, 32), np.float32), "y": GOOD}, ["'x'", "16", "32"]),
         ({"x": np.ones((2, 16, 1), np.float32), "y": GOOD}, ["x", "16"]),
-        ({"x": np.ones((3, 16), np.float32), "y": GOOD}, ["'y'", "3", "2"]),
+        ({"x": np.ones((3, 16), np.float32), "y": GOOD}, ["'x'", "batch size"]),
         ({"x": GOOD}, ["y"]),
         ({"x": GOOD, "z": GOOD}, ["z"]),
         ({"x": ([1 << 62, 4], "FP32", b""), "y": GOOD}, ["x"]),
