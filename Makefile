@@ -4,7 +4,7 @@ export VENV ?= .venv
 export TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-python test-cpp lint format sanitize bench soak clean venv
+.PHONY: demo test test-python test-cpp lint format sanitize bench soak model-repo clean venv
 
 # From nothing to ten titles recommended by a real Triton server, on real ratings.
 demo: venv
@@ -41,7 +41,12 @@ sanitize: venv
 bench: venv
 	$(BIN)/aoti-pack demo --seconds 10 --rounds 5 --json build/bench.json $(ARGS)
 
-# Ten minutes of mixed traffic against a real server.
+# Build the packages of the shipped model repository into place.
+model-repo: venv
+	$(BIN)/aoti-pack compile aoti_pack.models.hstu:recipe -o build/hstu_tiny
+	$(BIN)/aoti-pack package build/hstu_tiny --repo model_repo --name hstu_tiny
+
+# Minutes of mixed traffic against a real server.
 soak: venv
 	$(BIN)/python -m pytest -m soak $(ARGS)
 

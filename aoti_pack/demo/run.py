@@ -6,7 +6,6 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ from aoti_pack.paths import user_cache
 from aoti_pack.repository.config import Serving
 from aoti_pack.repository.layout import write_model
 from aoti_pack.server.build import backends_directory, build_backend
-from aoti_pack.server.find import ServerBinary, find_server
+from aoti_pack.server.find import find_server
 from aoti_pack.server.launch import TritonServer
 
 if TYPE_CHECKING:
@@ -87,12 +86,11 @@ def run(options: Options, json_file: Path | None) -> Report:
     work = options.work or user_cache() / "demo"
     work.mkdir(parents=True, exist_ok=True)
     ratings = _read_ratings(options)
-    # Training keeps one core busy; the other builds the backend meanwhile.
-    with ThreadPoolExecutor(1) as pool:
-        preparing = pool.submit(_prepare_server)
-        with console.steps("train") as progress:
-            trained = train_once(ratings, work, options.seed, progress)
-        binary, backends = preparing.result()
+    with console.steps("prepare") as progress:
+        binary = find_server(progress=progress)
+        backends = backends_directory(binary, build_backend(progress=progress))
+    with console.steps("train") as progress:
+        trained = train_once(ratings, work, options.seed, progress)
     _print_quality(trained, ratings)
     with console.steps("compile") as progress:
         compiled = compile_once(trained, work, progress)
@@ -134,11 +132,6 @@ def _write_repository(compiled: Compiled, repo: Path, threads: int) -> dict[str,
         backend: write_model(compiled.folder, repo, backend=backend, serving=serving).name
         for backend in ("aoti", "python")
     }
-
-
-def _prepare_server() -> tuple[ServerBinary, Path]:
-    binary = find_server()
-    return binary, backends_directory(binary, build_backend())
 
 
 def _recommend(

@@ -26,7 +26,7 @@ class Schedule:
     peak learning rate, reached after the share `warm_up` of all steps.
     """
 
-    epochs: int = 4
+    epochs: int = 3
     batch: int = 8
     cuts: int = 24
     negatives: int = 15
@@ -160,7 +160,11 @@ def fit(model: HSTU, sampler: Sampler, each: Callable[[float], None]) -> list[fl
     schedule = sampler.schedule
     steps = schedule.epochs * sampler.steps
     optimiser = torch.optim.AdamW(
-        model.parameters(), lr=schedule.rate, weight_decay=schedule.weight_decay, betas=(0.9, 0.98)
+        model.parameters(),
+        lr=schedule.rate,
+        weight_decay=schedule.weight_decay,
+        betas=(0.9, 0.98),
+        fused=True,
     )
     decay = torch.optim.lr_scheduler.LambdaLR(
         optimiser, lambda step: rate_share(step, steps, schedule.warm_up)

@@ -29,6 +29,9 @@ __all__ = ["DemoRequest", "TrainResult", "demo_request", "from_csv", "movielens"
 Progress = Callable[[str, int, int], None]
 """Called with a stage ("train", "evaluate"), the steps done in it, and its steps in all."""
 
+# More threads than this gain nothing on tensors of these sizes.
+_MOST_THREADS = 2
+
 
 @dataclass(frozen=True)
 class TrainResult:
@@ -59,10 +62,10 @@ def _silent(stage: str, done: int, total: int) -> None:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """The model is too small to gain from threads inside an operator, and one thread makes sums repeatable."""
+def _threads(count: int) -> Iterator[None]:
+    """Run torch on `count` threads for a while; sums, and so weights, are repeatable for equal counts."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:
@@ -85,7 +88,8 @@ def train(
     """Train on all but each user's last event, rank that one among all unseen items, save to folder `out`.
 
     `config` defaults to the `movielens` preset; its `items` and `max_candidates` follow the catalogue. Equal
-    ratings and seed give equal weights. Torch's global generator and thread count are left as they were.
+    ratings, seed and number of cores (up to two) give equal weights. Torch's global generator and thread count
+    are left as they were.
     """
     schedule = schedule or Schedule()
     split = leave_last_out(ratings)
@@ -104,7 +108,7 @@ def train(
         done += 1
         progress("train", done, steps)
 
-    with torch.random.fork_rng(devices=[]), _one_thread():
+    with torch.random.fork_rng(devices=[]), _threads(min(_cores(), _MOST_THREADS)):
         torch.manual_seed(seed)
         model = HSTU(config)
         losses = fit(model, sampler, step)
@@ -117,7 +121,8 @@ def train(
         ranked += 1
         progress("evaluate", ranked, len(split.train))
 
-    with _one_thread():
+    # One thread a user: scoring many users at once uses the cores better than splitting an operator.
+    with _threads(1):
         quality = evaluate(
             split, lambda history, at: score_catalogue(model, levels, history, at), user, workers=_cores()
         )
