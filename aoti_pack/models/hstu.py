@@ -23,8 +23,6 @@ from aoti_pack.models.hstu_layers import HSTULayer, TokenEmbedding
 from aoti_pack.models.hstu_requests import draw_inputs
 from aoti_pack.recipe import Recipe
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
-
 
 class HSTU(nn.Module):
     """The ranker. `forward` answers requests; `score_groups` also trains many cut points in one pass.
@@ -161,17 +159,15 @@ def _with_features(visible: Tensor, features: int) -> Tensor:
 
 
 def recipe(
-    config: str = "tiny", checkpoint: str = "", dtype: str = "float32", seed: int = 0, **overrides: object
+    config: str = "tiny", checkpoint: str = "", seed: int = 0, **overrides: object
 ) -> Recipe:
     """The recipe of an HSTU ranker: a preset with random weights, or a trained checkpoint.
 
     config: a preset's name (ignored with a checkpoint, which brings its own).
     checkpoint: a folder written by `aoti_pack.models.train_hstu`, or its `checkpoint.pt`.
-    dtype: float32, bfloat16 or float64. seed: of the random weights and of the example.
+    seed: of the random weights and of the example.
     overrides: settings of `HSTUConfig`; with a checkpoint only `max_batch` and `max_candidates`.
     """
-    if dtype not in _DTYPES:
-        raise UserError(f"dtype {dtype!r} is not one of {', '.join(_DTYPES)}")
     if checkpoint:
         saved = Checkpoint.load(Path(checkpoint))
         refused = sorted(set(overrides) - {"max_batch", "max_candidates"})
@@ -190,7 +186,7 @@ def recipe(
             model = HSTU(sizes)
         if saved is not None:
             model.load_state_dict(saved.state)
-        return model.to(_DTYPES[dtype]).eval()
+        return model.eval()
 
     dim = torch.export.Dim
     b = dim("b", min=1, max=sizes.max_batch)
