@@ -98,7 +98,7 @@ def test_an_unpicklable_model_compiles_without_its_eager_self(compiled_package, 
 def other_model(compiled_package, monkeypatch):
     """Lowering gives another model than the recipe's: the weights of another seed of it."""
     other = compiled_package("leaky") / "model.pt2"
-    monkeypatch.setattr(build, "lower", lambda exported, package: shutil.copyfile(other, package))
+    monkeypatch.setattr(build, "lower", lambda exported, package, device: shutil.copyfile(other, package))
 
 
 def test_nothing_is_written_when_the_proof_fails(other_model, recipes, tmp_path) -> None:
