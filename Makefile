@@ -1,5 +1,6 @@
 # Everything runs in a virtual environment of the project's own, which each target makes when it is missing.
 SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
 export VENV ?= .venv
 export TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
@@ -17,23 +18,21 @@ test-python: venv
 	$(BIN)/python -m pytest $(ARGS)
 
 test-cpp: venv
-	@mkdir -p build
 	scripts/cpp_tests.sh none
 
 lint: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	git ls-files 'cpp/*.cc' 'cpp/*.h' | xargs -r $(BIN)/clang-format --dry-run --Werror
+	find cpp -name '*.cc' -o -name '*.h' | xargs $(BIN)/clang-format --dry-run --Werror
 
 format: venv
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	git ls-files 'cpp/*.cc' 'cpp/*.h' | xargs -r $(BIN)/clang-format -i
+	find cpp -name '*.cc' -o -name '*.h' | xargs $(BIN)/clang-format -i
 
 # The C++ unit tests under AddressSanitizer with UndefinedBehaviorSanitizer, then under ThreadSanitizer.
 sanitize: venv
-	@mkdir -p build
 	scripts/cpp_tests.sh address
 	scripts/cpp_tests.sh thread
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import re
@@ -63,9 +64,16 @@ def _exchange(one: Path, other: Path) -> None:
     """Swap two folders in one step (Linux `renameat2`); a reader finds one of them at each moment."""
     libc = ctypes.CDLL(None, use_errno=True)
     done = libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
-    if done != 0:
-        code = ctypes.get_errno()
+    if done == 0:
+        return
+    code = ctypes.get_errno()
+    if code not in (errno.EINVAL, errno.ENOSYS, errno.EXDEV):
         raise OSError(code, os.strerror(code), str(other))
+    # Network and overlay file systems cannot exchange. Two renames leave a moment without `other`, never a half.
+    aside = other.with_name(f".{other.name}.old-{os.getpid()}")
+    other.rename(aside)
+    one.rename(other)
+    aside.rename(one)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import errno
 import random
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,9 @@ class _Program(click.Group):
             line = " ".join(str(error).split())
             console.err.print(f"aoti-pack: {line}", style="bold red", markup=False, soft_wrap=True)
             code = 1 if isinstance(error, ProofError) else 2
+        except KeyboardInterrupt:
+            console.err.print("aoti-pack: interrupted")
+            code = 128 + signal.SIGINT
         ctx.exit(code)
 
 
@@ -68,11 +72,11 @@ def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
 @click.argument("recipe")
 @click.option("-o", "--out", type=FOLDER, required=True, help="Folder to write; replaced if it is a package.")
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
-@click.option("--dtype", default="float32", show_default=True, help="float32 or bfloat16.")
+@click.option("--dtype", help="float32 or bfloat16 (default: what the recipe's model is in).")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting for the recipe.")
 @JSON
 def compile_command(
-    recipe: str, out: Path, device: str, dtype: str, settings: tuple[str, ...], as_json: bool
+    recipe: str, out: Path, device: str, dtype: str | None, settings: tuple[str, ...], as_json: bool
 ) -> None:
     """Compile RECIPE (module:attribute or file.py:attribute) and prove it equal to eager.
 
@@ -245,7 +249,7 @@ def server_install(force: bool, as_json: bool) -> None:
 PORT = click.IntRange(1, 65535)
 
 
-@main.command(context_settings={"ignore_unknown_options": False})
+@main.command()
 @click.argument("repo", type=FOLDER)
 @click.option("--http-port", type=PORT, default=8000, show_default=True)
 @click.option("--grpc-port", type=PORT, default=8001, show_default=True)

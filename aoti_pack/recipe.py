@@ -209,6 +209,10 @@ def _load(source: str, where: str, attribute: str, settings: Mapping[str, Any]) 
 def _import(where: str) -> ModuleType:
     path = Path(where)
     if path.suffix != ".py":
+        if (here := str(Path.cwd())) not in sys.path:
+            sys.path.append(
+                here
+            )  # as `python -m` does; last, so that nothing of it hides an installed module
         try:
             return importlib.import_module(where)
         except ModuleNotFoundError as error:

@@ -18,6 +18,7 @@ def check_recipe(recipe: Recipe) -> None:
     for path, dims in recipe.dynamic.items():
         _check_dims(recipe, path, dims, inputs)
     _check_ranges(recipe, inputs)
+    _check_constant_examples(recipe, inputs)
     _check_tolerance(recipe)
     _check_outputs(recipe)
 
@@ -75,6 +76,28 @@ def _check_dims(recipe: Recipe, path: str, dims: Mapping[int, Any], inputs: Mapp
                 recipe,
                 f"the example of {path!r} has size {size} on axis {axis}, "
                 f"outside {dim_name(dim)} = {dim.min}..{dim.max}",
+            )
+
+
+def _check_constant_examples(recipe: Recipe, inputs: Mapping[str, Any]) -> None:
+    """An integer input that is always the same value would make every proof say nothing about it."""
+    import torch
+
+    if recipe.sample is not None:
+        return
+    for path, leaf in inputs.items():
+        if not isinstance(leaf, torch.Tensor) or leaf.dtype.is_floating_point or leaf.dtype == torch.bool:
+            continue
+        if (
+            path not in recipe.ranges
+            and leaf.numel() > 1
+            and int(leaf.long().min()) == int(leaf.long().max())
+        ):
+            raise _fault(
+                recipe,
+                f"the example of {path!r} is {int(leaf.long().min())} everywhere, so every input drawn for the "
+                "proof would be",
+                f"give ranges={{{path!r}: (lowest, highest)}}, a sample function, or an example that varies",
             )
 
 

@@ -9,6 +9,10 @@ cd "$(dirname "$0")/.."
 extras=${1:-test}
 venv=${VENV:-.venv}
 python=${PYTHON:-python3}
+# Ubuntu 22.04 has 3.11 beside its own 3.10.
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null && command -v python3.11 > /dev/null; then
+    python=python3.11
+fi
 torch=${TORCH:-torch==2.13.0}
 
 "$python" - <<'PY' || exit 2

@@ -195,9 +195,9 @@ def test_missing_sources_are_named(source, words) -> None:
 @pytest.mark.parametrize("text", ["1 / 0", "def", "import no_such_module_x", "raise SystemExit(3)"])
 def test_a_file_that_fails_leaves_no_trace(tmp_path: Path, text: str) -> None:
     before = list(sys.path)
-    with pytest.raises(UserError, match=r"broken\.py raised"):
-        load_recipe(str(written(tmp_path / "broken.py", text)), {})
-    assert "aoti_recipe_broken" not in sys.modules
+    with pytest.raises(UserError, match=r"never_seen_before\.py raised"):
+        load_recipe(str(written(tmp_path / "never_seen_before.py", text)), {})
+    assert "aoti_recipe_never_seen_before" not in sys.modules
     assert [entry for entry in sys.path if entry not in before] in ([], [str(tmp_path)])
 
 

@@ -46,7 +46,9 @@ def compare(
     for concurrency in concurrencies:
         runs: dict[str, list[Measured]] = {name: [] for name in endpoints}
         for number in range(rounds):
-            for name, endpoint in endpoints.items():
+            # Every other round the other way round: who runs first gains nothing by it.
+            order = list(endpoints.items())
+            for name, endpoint in order if number % 2 == 0 else reversed(order):
                 progress(f"concurrency {concurrency}, round {number + 1}/{rounds}: {name}")
                 runs[name].append(closed_loop(endpoint, inputs, concurrency=concurrency, seconds=seconds))
         rows += [_row(name, concurrency, measured, runs[baseline]) for name, measured in runs.items()]

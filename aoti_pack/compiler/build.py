@@ -17,8 +17,9 @@ from aoti_pack.compiler.lower import OPTIONS, lower
 from aoti_pack.compiler.prove import make_reference, prove
 from aoti_pack.compiler.prove_batching import prove_batching
 from aoti_pack.compiler.runtime import CompiledModel
-from aoti_pack.compiler.target import check_device, describe_target, parse_dtype
+from aoti_pack.compiler.target import check_device, describe_target, own_dtype, parse_dtype
 from aoti_pack.errors import UserError
+from aoti_pack.manifest import FILE_NAME as MANIFEST_FILE
 from aoti_pack.manifest import (
     ConstantSpec,
     FileSpec,
@@ -51,35 +52,40 @@ def compile_recipe(
     out: Path,
     *,
     device: str = "cpu",
-    dtype: str = "float32",
+    dtype: str | None = None,
     settings: Mapping[str, Any] | None = None,
     progress: Progress,
 ) -> Compiled:
     """Compile the recipe at `source` into the folder `out` and prove it equal to eager.
+
+    `dtype` is that of the model and its floating inputs; without one they stay in what the recipe gives.
 
     `out` is written in one step at the end: it is replaced if it holds a package already, refused if it holds
     something else. ProofError when the proof fails, UserError on wrong use; nothing is written then.
     """
     import torch
 
-    chosen = parse_dtype(dtype)
+    if dtype is not None:
+        parse_dtype(dtype)  # what is wrong with it is told before a recipe is loaded
     _check_settings(settings or {})
     check_device(device)
     check_output_folder(out)
     progress("loading the recipe")
     recipe = load_recipe(source, settings or {})
+    dtype = dtype or own_dtype(recipe)
+    chosen = parse_dtype(dtype)
     progress("exporting")
     exported = export(recipe, chosen, device)
     with new_directory(out) as beside:
         package = beside / PACKAGE_FILE
+        reference = make_reference(recipe, exported, chosen, device)
         progress("compiling with AOTInductor")
         lower(exported, package, device)
         with tempfile.TemporaryDirectory(prefix="aoti-pack-proof-") as folder:
             unpack(package, Path(folder))
             compiled = CompiledModel(Path(folder), device)
-        reference = make_reference(recipe, exported, chosen, device)
-        proof = prove(reference, compiled, _SEED, progress)
-        batching = prove_batching(reference, compiled, _SEED, progress)
+            proof = prove(reference, compiled, _SEED, progress)
+            batching = prove_batching(reference, compiled, _SEED, progress)
         progress("writing")
         _save_eager(exported.model, beside / EAGER_FILE)
         torch.save(place(recipe.inputs, chosen, "cpu"), beside / SAMPLE_FILE)
@@ -121,16 +127,23 @@ def check_output_folder(out: Path) -> None:
             f"{out} is the current folder or one above it, and it would be replaced",
             mend="give a folder of its own",
         )
-    if out.is_dir() and any(out.iterdir()) and not (out / "manifest.json").is_file():
+    ours = {PACKAGE_FILE, EAGER_FILE, SAMPLE_FILE, MANIFEST_FILE}
+    found = {entry.name for entry in out.iterdir()} if out.is_dir() else set()
+    if found and MANIFEST_FILE not in found:
         raise UserError(
-            f"{out} exists and holds no manifest.json", mend="give a new folder, or one to replace"
+            f"{out} exists and holds no {MANIFEST_FILE}", mend="give a new folder, or one to replace"
+        )
+    if foreign := sorted(found - ours):
+        raise UserError(
+            f"{out} holds {foreign[0]!r}, which is no part of a package, and it would be replaced",
+            mend="give a folder of its own",
         )
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file, expected a folder")
 
 
-def _save_eager(model: nn.Module, path: Path) -> bool:
-    """Pickle the eager module for `verify` and the Python twin; False when it cannot be pickled."""
+def _save_eager(model: nn.Module, path: Path) -> None:
+    """Pickle the eager module for `verify` and the Python twin; no file where it cannot be pickled."""
     import torch
 
     try:
@@ -138,8 +151,6 @@ def _save_eager(model: nn.Module, path: Path) -> bool:
     except (pickle.PicklingError, AttributeError, TypeError, RuntimeError):
         # Lambdas, local classes and handles do not pickle. The package serves without; the twin says why it cannot.
         path.unlink(missing_ok=True)
-        return False
-    return True
 
 
 def describe_file(folder: Path, path: Path) -> FileSpec:

@@ -5,6 +5,8 @@ inside an OpenMP region of its kernels, which no exception can leave: one reques
 end the whole server. ATen checks where the exception can be caught. It is no slower: inductor reads look-ups
 element by element, and with them the arithmetic that it fuses in.
 
+A division of integers by zero is ATen's too: compiled, it is a signal that ends the server; ATen throws.
+
 A float32 `addmm` becomes `mm` and an addition that fuses into what follows. The library call would first copy
 the bias into every row of the result, a pass over memory that the fused addition does not need.
 """
@@ -47,12 +49,17 @@ def _replacements() -> dict[Any, Callable[..., Any]]:
         handler: Callable[..., Any] = fallback_handler(op, add_to_fallback_set=False)  # type: ignore[no-untyped-call]
         return handler
 
-    look_up = by_aten(aten.index.Tensor)
     addmm = lowerings[aten.addmm.default]
 
-    def embedding(weight: Any, indices: Any, *_training: Any, **_training_options: Any) -> Any:
-        # `padding_idx` and the like act on gradients alone.
-        return look_up(weight, [indices])
+    def whole_by_aten(op: Any) -> Callable[..., Any]:
+        inductors, atens = lowerings[op], by_aten(op)
+
+        def divide(a: Any, b: Any, **options: Any) -> Any:
+            operands = [x for x in (a, b) if hasattr(x, "get_dtype")]
+            integer = all(not x.get_dtype().is_floating_point for x in operands)
+            return (atens if integer and len(operands) == 2 else inductors)(a, b, **options)
+
+        return divide
 
     def bias_after(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1, **options: Any) -> Any:
         # In narrower types the sum would be rounded once more than eager rounds it.
@@ -60,17 +67,29 @@ def _replacements() -> dict[Any, Callable[..., Any]]:
             return addmm(bias, a, b, beta=beta, alpha=alpha, **options)
         return lowerings[aten.add.Tensor](lowerings[aten.mm.default](a, b), bias)
 
-    others = (
+    # Inductor turns some of these into their in-place forms before it lowers them.
+    indexed = (
+        aten.embedding.default,
+        aten.index.Tensor,
         aten.gather.default,
         aten.index_put.default,
+        aten.index_put_.default,
         aten.scatter.src,
+        aten.scatter_.src,
         aten.scatter.value,
+        aten.scatter_.value,
+        aten.scatter.reduce,
+        aten.scatter_.reduce,
+        aten.scatter.value_reduce,
+        aten.scatter_.value_reduce,
         aten.scatter_add.default,
+        aten.scatter_add_.default,
         aten.scatter_reduce.two,
+        aten.scatter_reduce_.two,
     )
+    divided = (aten.div.Tensor_mode, aten.fmod.Tensor, aten.remainder.Tensor)
     return {
         aten.addmm.default: bias_after,
-        aten.index.Tensor: look_up,
-        aten.embedding.default: embedding,
-        **{op: by_aten(op) for op in others},
+        **{op: by_aten(op) for op in indexed},
+        **{op: whole_by_aten(op) for op in divided if op in lowerings},
     }

@@ -22,10 +22,7 @@ _UNBOUNDED = 1 << 40
 
 @dataclass(frozen=True)
 class Exported:
-    """An exported model with its contract.
-
-    paths: input paths in the order of the package's tensor arguments; `flatten` follows it.
-    """
+    """An exported model with its contract; `inputs` are in the order of the package's tensor arguments."""
 
     program: torch.export.ExportedProgram
     model: nn.Module

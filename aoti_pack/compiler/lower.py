@@ -55,14 +55,19 @@ def _is_missing_compiler(error: Exception) -> bool:
 
 @contextmanager
 def _fresh_cache() -> Iterator[None]:
-    """Compile in an empty inductor cache: a stale one could slip in code of other options."""
-    old = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    """Compile in an empty inductor cache: a stale one could slip in code of other options.
+
+    The compiler's own temporary files go there too, so that an interrupted compile leaves none behind.
+    """
+    names = ("TORCHINDUCTOR_CACHE_DIR", "TMPDIR")
+    before = {name: os.environ.get(name) for name in names}
     with tempfile.TemporaryDirectory(prefix="aoti-pack-inductor-") as folder:
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+        os.environ.update(dict.fromkeys(names, folder))
         try:
             yield
         finally:
-            if old is None:
-                del os.environ["TORCHINDUCTOR_CACHE_DIR"]
-            else:
-                os.environ["TORCHINDUCTOR_CACHE_DIR"] = old
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value

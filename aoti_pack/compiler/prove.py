@@ -13,7 +13,7 @@ from aoti_pack.compiler.sizes import Sizes, example_sizes, graph_cost, sweep
 from aoti_pack.errors import ProofError, UserError
 from aoti_pack.manifest import OutputError, Proof, ProofCase, TensorSpec
 from aoti_pack.progress import Progress
-from aoti_pack.recipe import Inputs, Recipe, Tolerance, leaves
+from aoti_pack.recipe import DEFAULT_TOLERANCE, Inputs, Recipe, Tolerance, leaves
 
 if TYPE_CHECKING:
     import torch
@@ -72,6 +72,14 @@ class Reference:
             )
         return found
 
+    def tolerance(self, spec: TensorSpec) -> Tolerance:
+        """How far `spec` may be off: for floating outputs the looser of its own dtype's and the model's."""
+        own = self.recipe.tolerance_for(spec.dtype)
+        if spec.dtype not in DEFAULT_TOLERANCE:
+            return own
+        models = self.recipe.tolerance_for(str(self.dtype).removeprefix("torch."))
+        return Tolerance(max(own.rtol, models.rtol), max(own.atol, models.atol))
+
     def float64(self, inputs: Inputs) -> list[torch.Tensor] | None:
         """The eager model's flat outputs in float64, or None where it does not run in float64."""
         import torch
@@ -82,18 +90,23 @@ class Reference:
 
 
 def make_reference(recipe: Recipe, exported: Exported, dtype: torch.dtype, device: str) -> Reference:
-    """The reference for `exported`. float64 is tried once, on the recipe's example."""
+    """The reference for `exported`, both models tried once on the recipe's example.
+
+    UserError when eager itself does not take it.
+    """
     import torch
 
     double: nn.Module | None = copy.deepcopy(exported.model).double()
     example = place(recipe.inputs, torch.float64, device)
     try:
         _call(double, example)
-    except (RuntimeError, TypeError, NotImplementedError):
+    except Exception:
         # A model that fixes a dtype inside (or uses an operator without float64) has no float64 reference;
         # the proof says so and still compares with eager.
         double = None
-    return Reference(recipe, exported, exported.model, double, dtype, device)
+    reference = Reference(recipe, exported, exported.model, double, dtype, device)
+    reference.eager(place(recipe.inputs, dtype, device))
+    return reference
 
 
 def _call(model: nn.Module | None, inputs: Inputs) -> list[torch.Tensor]:
@@ -144,7 +157,7 @@ def prove(reference: Reference, compiled: CompiledModel, seed: int, progress: Pr
     for number, sizes in enumerate(cases):
         progress(f"proof {number + 1}/{len(cases)} {sizes_text(sizes)}")
         proved.append(_prove_case(reference, compiled, seed + number, sizes))
-    check_float64(exported.outputs, proved)
+    check_float64(exported.outputs, proved, reference.dtype)
     tolerance = recipe.tolerance_for(str(reference.dtype).removeprefix("torch."))
     worst = max((o.compiled_eager for case in proved for o in case.outputs), default=0.0)
     return Proof(seed, tolerance.rtol, tolerance.atol, worst, tuple(proved), tuple(skipped))
@@ -158,7 +171,7 @@ def _prove_case(reference: Reference, compiled: CompiledModel, seed: int, sizes:
     exact = reference.float64(inputs)
     errors = []
     for index, spec in enumerate(reference.exported.outputs):
-        tolerance = reference.recipe.tolerance_for(spec.dtype)
+        tolerance = reference.tolerance(spec)
         where = f"output {spec.name!r} at {sizes_text(sizes)} (seed {seed})"
         errors.append(_compare(where, spec, got[index], eager[index], exact and exact[index], tolerance))
     return ProofCase(dict(sizes), tuple(errors))
@@ -180,7 +193,7 @@ def _compare(
     return OutputError(spec.name, off, max_abs(got, exact), max_abs(eager, exact), largest)
 
 
-def check_float64(specs: Sequence[TensorSpec], cases: Sequence[ProofCase]) -> None:
+def check_float64(specs: Sequence[TensorSpec], cases: Sequence[ProofCase], dtype: torch.dtype) -> None:
     """ProofError when the compiled output is much further from float64 than eager is.
 
     The tolerance has no say here: a result that lost precision on the way (a narrower accumulator, a coarse
@@ -197,7 +210,9 @@ def check_float64(specs: Sequence[TensorSpec], cases: Sequence[ProofCase]) -> No
             continue
         off, _, _, sizes = max(known, key=lambda one: one[0])
         of_eager = max(one[1] for one in known)
-        rounding = _ROUNDINGS * torch.finfo(getattr(torch, spec.dtype)).eps * max(one[2] for one in known)
+        # A model in bfloat16 may well answer in float32.
+        eps = max(torch.finfo(dtype).eps, torch.finfo(getattr(torch, spec.dtype)).eps)
+        rounding = _ROUNDINGS * eps * max(one[2] for one in known)
         if off > _FLOAT64_FACTOR * of_eager + rounding:
             raise ProofError(
                 f"output {spec.name!r} at {sizes_text(sizes)}: compiled is {off:.3g} from float64, eager at most "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from aoti_pack.compiler.export import Exported
 from aoti_pack.compiler.prove import Reference, compare, sizes_text
 from aoti_pack.compiler.runtime import CompiledModel
 from aoti_pack.compiler.sizes import Sizes, example_sizes, graph_cost, largest_affordable
-from aoti_pack.errors import ProofError
+from aoti_pack.errors import ProofError, UserError
 from aoti_pack.manifest import Batching, Symbol, size_names
 from aoti_pack.progress import Progress
 from aoti_pack.recipe import Inputs, Tolerance, leaves, map_leaves
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 # In float64 a row that sees its neighbours cannot hide behind rounding.
 _STRICT = Tolerance(1e-7, 1e-9)
 _ROWS = 5
+# NaN spreads through arithmetic but not through comparisons; large values of both signs do.
+_POISONS = (math.nan, math.inf, 1e4, -1e4)
 _SAMPLED_ROWS = 4
 
 
@@ -28,7 +31,8 @@ def prove_batching(reference: Reference, compiled: CompiledModel, seed: int, pro
 
     Shown on the compiled package within the tolerance and on the eager model in float64 nearly exactly: each
     row alone equals that row in a batch, a permuted batch gives permuted answers, and neighbours that are
-    poisoned (NaN in floating inputs, other draws in integer ones) change nothing. A model that fails is still
+    poisoned (NaN, infinite or large floating inputs, other draws in integer ones) change nothing. A model that
+    fails is still
     packaged, with `proved` false and the reason.
     """
     exported, recipe = reference.exported, reference.recipe
@@ -78,7 +82,11 @@ def _rows_are_independent(
     if rows > 1:
         other = reference.draw(seed + 1, sizes)
         keep = rows // 2
-        variants["with its neighbours poisoned"] = (_poison(inputs, other, keep), torch.tensor([keep]))
+        for poison in _POISONS:
+            given = _poison(inputs, other, keep, poison)
+            if _is_taken(reference, given):
+                how = f"with its neighbours poisoned ({poison:g})"
+                variants[how] = (given, torch.tensor([keep]))
 
     def compiled_run(given: Inputs) -> list[torch.Tensor]:
         return reference.compiled(compiled, given, sizes_text(sizes))
@@ -101,7 +109,7 @@ def _compare_variants(
         for spec, full, part in zip(reference.exported.outputs, whole, found, strict=True):
             # A poisoned batch has all its rows; only the kept one is promised.
             mine = part if part.shape[0] == len(kept) else part[kept]
-            allowed = tolerance or reference.recipe.tolerance_for(spec.dtype)
+            allowed = tolerance or reference.tolerance(spec)
             where = f"rows see each other: output {spec.name!r} of a row {how}"
             compare(where, mine, full[kept], allowed)
 
@@ -121,8 +129,17 @@ def _rows(inputs: Inputs, index: torch.Tensor) -> Inputs:
     return picked
 
 
-def _poison(inputs: Inputs, other: Inputs, keep: int) -> Inputs:
-    """`inputs` where every row but `keep` is NaN (floating) or taken from another draw."""
+def _is_taken(reference: Reference, inputs: Inputs) -> bool:
+    """Whether eager takes `inputs` at all: ids that travel as floats, say, are no ids when they are NaN."""
+    try:
+        reference.eager(inputs)
+    except UserError:
+        return False
+    return True
+
+
+def _poison(inputs: Inputs, other: Inputs, keep: int, value: float) -> Inputs:
+    """`inputs` where every row but `keep` is `value` (floating) or taken from another draw."""
     import torch
 
     others = dict(leaves(other))
@@ -130,7 +147,7 @@ def _poison(inputs: Inputs, other: Inputs, keep: int) -> Inputs:
     def spoil(path: str, leaf: object) -> object:
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        spoiled = torch.full_like(leaf, torch.nan) if leaf.is_floating_point() else others[path].clone()
+        spoiled = torch.full_like(leaf, value) if leaf.is_floating_point() else others[path].clone()
         spoiled[keep] = leaf[keep]
         return spoiled
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class CompiledModel:
-    """A package that was unpacked into a folder. The folder may be removed once this is made.
+    """A package that was unpacked into a folder. The folder must stay while this is used.
 
     Checks nothing: the caller passes contiguous tensors of the manifest's dtypes and shapes.
     """

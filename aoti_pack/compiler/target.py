@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoti_pack.manifest import Target
+from aoti_pack.recipe import Recipe
 
 if TYPE_CHECKING:
     import torch
@@ -37,8 +38,19 @@ def describe_target(device: str) -> Target:
 
     if device.startswith("cuda"):
         major, minor = torch.cuda.get_device_capability(device)
-        return Target(device, platform.machine(), f"sm_{major}{minor}", "", (), _glibc())
+        return Target(device, platform.machine(), f"sm_{major}{minor}", "", cpu_features(), _glibc())
     return Target("cpu", platform.machine(), "native", _simd(), cpu_features(), _glibc())
+
+
+def check_cpu(target: Target) -> None:
+    """UserError naming the CPU features that `target` needs and this machine lacks."""
+    from aoti_pack.errors import UserError
+
+    if missing := [feature for feature in target.cpu_features if feature not in cpu_features()]:
+        raise UserError(
+            f"the package was compiled for a CPU with {', '.join(missing)}, which this one lacks",
+            mend="compile it on this machine",
+        )
 
 
 def _simd() -> str:
@@ -61,6 +73,29 @@ def parse_dtype(name: str) -> torch.dtype:
     if name not in choices:
         raise UserError(f"unknown dtype {name!r}", mend=f"use one of {', '.join(choices)}")
     return choices[name]
+
+
+def own_dtype(recipe: Recipe) -> str:
+    """The name of the floating dtype that a recipe's weights (without any, its inputs) are in.
+
+    UserError when that is one that packages are not made in, or when there are several.
+    """
+    from aoti_pack.errors import UserError
+    from aoti_pack.recipe import leaves
+
+    model = recipe.build()
+    weights = [*model.parameters(), *model.buffers()]
+    inputs = [leaf for _, leaf in leaves(recipe.inputs) if hasattr(leaf, "dtype")]
+    for tensors in (weights, inputs):
+        found = sorted({str(t.dtype).removeprefix("torch.") for t in tensors if t.dtype.is_floating_point})
+        if found in (["bfloat16"], ["float32"]):
+            return found[0]
+        if found:
+            raise UserError(
+                f"recipe {recipe.name!r} is in {' and '.join(found)}; packages are float32 or bfloat16",
+                mend="say which with --dtype, and the model is converted",
+            )
+    return "float32"
 
 
 def check_device(device: str) -> None:

@@ -12,7 +12,7 @@ from aoti_pack.compiler.export import Exported, export
 from aoti_pack.compiler.prove import make_reference, prove
 from aoti_pack.compiler.prove_batching import prove_batching
 from aoti_pack.compiler.runtime import CompiledModel
-from aoti_pack.compiler.target import check_device, parse_dtype
+from aoti_pack.compiler.target import check_cpu, check_device, parse_dtype
 from aoti_pack.errors import ProofError, UserError
 from aoti_pack.manifest import Manifest
 from aoti_pack.progress import Progress
@@ -31,6 +31,7 @@ def verify(folder: Path, *, seed: int, progress: Progress) -> Manifest:
     check_files(folder, manifest)
     device = manifest.target.device
     check_device(device)
+    check_cpu(manifest.target)
     dtype = parse_dtype(manifest.dtype)
     progress("loading the recipe")
     recipe = load_recipe(manifest.recipe.source, manifest.recipe.settings)
@@ -44,9 +45,9 @@ def verify(folder: Path, *, seed: int, progress: Progress) -> Manifest:
     with tempfile.TemporaryDirectory(prefix="aoti-pack-proof-") as unpacked:
         unpack(folder / manifest.package.path, Path(unpacked))
         compiled = CompiledModel(Path(unpacked), device, manifest.package.model_name)
-    reference = make_reference(recipe, exported, dtype, device)
-    proof = prove(reference, compiled, seed, progress)
-    batching = prove_batching(reference, compiled, seed, progress)
+        reference = make_reference(recipe, exported, dtype, device)
+        proof = prove(reference, compiled, seed, progress)
+        batching = prove_batching(reference, compiled, seed, progress)
     if manifest.batching.proved and not batching.proved:
         raise ProofError(f"batching was proved when this was compiled and is not now: {batching.reason}")
     return dataclasses.replace(manifest, proof=proof, batching=batching)

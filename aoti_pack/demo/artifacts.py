@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoti_pack.compiler.build import Compiled, compile_recipe
+from aoti_pack.compiler.target import cpu_features
 from aoti_pack.manifest import Manifest
+from aoti_pack.progress import Progress
 
 if TYPE_CHECKING:
     from aoti_pack.models.ratings import Ratings
 
-Progress = Callable[[str], None]
 _PACKAGE = Path(__file__).resolve().parent.parent
 _KEPT = 3
 
@@ -73,7 +74,7 @@ def compile_once(trained: Trained, work: Path, progress: Progress) -> Compiled:
 
     weights = sha256_of(trained.folder / "checkpoint.pt")
     sources = _sources("models", "compiler", ".")
-    folder = work / f"package-{_key(sources, [weights, torch.__version__])}"
+    folder = work / f"package-{_key(sources, [weights, torch.__version__, *cpu_features()])}"
     if (folder / "manifest.json").is_file():
         return Compiled(folder, Manifest.load(folder))
     settings = {"checkpoint": str(trained.folder)}

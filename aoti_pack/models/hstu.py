@@ -158,9 +158,7 @@ def _with_features(visible: Tensor, features: int) -> Tensor:
     return torch.cat([visible.new_ones(*visible.shape[:-1], features), visible], dim=-1)
 
 
-def recipe(
-    config: str = "tiny", checkpoint: str = "", seed: int = 0, **overrides: object
-) -> Recipe:
+def recipe(config: str = "tiny", checkpoint: str = "", seed: int = 0, **overrides: object) -> Recipe:
     """The recipe of an HSTU ranker: a preset with random weights, or a trained checkpoint.
 
     config: a preset's name (ignored with a checkpoint, which brings its own).

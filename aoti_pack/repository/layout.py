@@ -16,7 +16,7 @@ from aoti_pack.compiler.archive import unpack
 from aoti_pack.compiler.build import SAMPLE_FILE, describe_file
 from aoti_pack.compiler.verify import check_files
 from aoti_pack.errors import UserError
-from aoti_pack.manifest import Manifest, PackageSpec, TensorSpec, WireForm
+from aoti_pack.manifest import FILE_NAME, Manifest, PackageSpec, TensorSpec, WireForm
 from aoti_pack.recipe import leaves
 from aoti_pack.repository.config import Serving, WarmupInput, config_text, wire_dims, wire_form
 from aoti_pack.repository.python_twin import add_twin
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 CONFIG_FILE = "config.pbtxt"
+_LARGEST_VERSION = 2**63 - 1  # the server's core reads it as int64
 _VERSION = re.compile(r"[0-9]+")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
@@ -61,8 +62,8 @@ def write_model(
     name = name or (manifest.name if backend == "aoti" else f"{manifest.name}_python")
     if not _NAME.fullmatch(name):
         raise UserError(f"--name {name!r} cannot be a model's name", mend="use letters, digits, _ - and .")
-    if version < 1:
-        raise UserError(f"--version is {version}, expected 1 or more")
+    if not 1 <= version <= _LARGEST_VERSION:
+        raise UserError(f"--version is {version}, expected 1 to {_LARGEST_VERSION}")
     if repo.exists() and not repo.is_dir():
         raise UserError(f"{repo} is a file, expected a folder")
     form, max_batch_size = wire_form(manifest, serving)
@@ -71,6 +72,7 @@ def write_model(
     final = repo / name
     if final.exists() and not _is_model(final):
         raise UserError(f"{final} exists and is not a model of a repository", mend="give another --name")
+    _check_other_versions(final, manifest, version, max_batch_size)
     repo.mkdir(parents=True, exist_ok=True)
     with new_directory(final, staging=_staging(repo)) as beside:
         _keep_other_versions(final, beside, version)
@@ -110,13 +112,36 @@ def _staging(repo: Path) -> Path:
     return parent if same and os.access(parent, os.W_OK) else repo
 
 
+def _check_other_versions(model: Path, manifest: Manifest, version: int, max_batch_size: int) -> None:
+    """UserError when a version that stays does not fit the config.pbtxt that all versions share."""
+    for number, folder in _other_versions(model, version):
+        if not (folder / FILE_NAME).is_file():
+            continue
+        other = Manifest.load(folder)
+        for kind in ("inputs", "outputs", "wire"):
+            if getattr(other, kind) != getattr(manifest, kind):
+                raise UserError(
+                    f"{folder} has other {kind} than {manifest.name}, and all versions share one {CONFIG_FILE}",
+                    mend=f"give another --name, replace it with --version {number}, or remove it",
+                )
+        if max_batch_size > (other.batching.max if other.batching.proved else 0):
+            raise UserError(
+                f"{folder} is proved for up to {other.batching.max} rows and all versions share one "
+                f"{CONFIG_FILE}, which would say {max_batch_size}",
+                mend=f"give --max-batch-size {other.batching.max} or another --name",
+            )
+
+
+def _other_versions(model: Path, version: int) -> list[tuple[int, Path]]:
+    entries = sorted(model.iterdir()) if model.is_dir() else []
+    found = [(int(e.name), e) for e in entries if e.is_dir() and _VERSION.fullmatch(e.name)]
+    return [(number, folder) for number, folder in found if number != version]
+
+
 def _keep_other_versions(old: Path, new: Path, version: int) -> None:
     """Bring the other versions of an existing model along, as links to the same files."""
-    if not old.is_dir():
-        return
-    for entry in old.iterdir():
-        if entry.is_dir() and _VERSION.fullmatch(entry.name) and int(entry.name) != version:
-            shutil.copytree(entry, new / entry.name, copy_function=_link, symlinks=True)
+    for _, folder in _other_versions(old, version):
+        shutil.copytree(folder, new / folder.name, copy_function=_link, symlinks=True)
 
 
 def _link(source: str, target: str) -> None:

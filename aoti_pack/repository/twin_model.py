@@ -6,6 +6,7 @@ Tensors cross by DLPack: nothing is copied, BF16 works, and it is right under nu
 from __future__ import annotations
 
 import json
+import locale
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Load the pickled eager module that lies beside this file."""
+        # Triton's stub starts its interpreter in the C locale; torch.compile reads UTF-8 files of its own.
+        locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
         here = Path(args["model_repository"]) / args["model_version"]
         sys.path.insert(0, str(here))
         parameters = json.loads(args["model_config"])["parameters"]

@@ -113,7 +113,8 @@ def build_backend(
     """
     build = backend_build(build_type=build_type, sanitizer=sanitizer)
     if not force and build.library.is_file():
-        os.utime(build.folder)  # pruning goes by last use
+        if os.access(build.folder, os.W_OK):  # not where another user built it
+            os.utime(build.folder)  # pruning goes by last use
         return build.library
     log = build.folder.parent / f"{build.key}.log"
     with exclusive(build.folder.parent / f".{build.key}.build.lock"):

@@ -26,7 +26,10 @@ def check_repository(repository: Path, flags: Sequence[str] = ()) -> None:
         folder for folder in repository.iterdir() if folder.is_dir() and not folder.name.startswith(".")
     ]
     if not models:
-        raise UserError(f"model repository {repository} is empty", mend="compile a model into it first")
+        raise UserError(
+            f"model repository {repository} is empty",
+            mend="put a model into it with `aoti-pack package` first",
+        )
     if not any(_versions(folder) for folder in models):
         names = ", ".join(sorted(folder.name for folder in models)[:5])
         raise UserError(

@@ -105,9 +105,9 @@ Status RequestChecker::CheckInput(size_t index, CheckedRequest& checked) const {
     if (dim.kind == Dim::Kind::kSymbol) {
       const Symbol& symbol = manifest_.symbols[dim.symbol];
       int64_t& bound = checked.symbols[dim.symbol];
-      if (bound == CheckedRequest::kUnbound && size >= symbol.min && size <= symbol.max)
-        bound = size;
-      if (bound != size) return WrongSize(index, axis, size, checked);
+      const bool in_range = size >= symbol.min && size <= symbol.max;
+      if (bound == CheckedRequest::kUnbound && in_range) bound = size;
+      if (!in_range || bound != size) return WrongSize(index, axis, size, checked);
     } else if (size != dim.size) {
       return WrongSize(index, axis, size, checked);
     }

@@ -94,8 +94,9 @@ Result<std::shared_ptr<Package>> Model::PackageOn(Place place) {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<Package>& package = packages_[place.gpu];
   if (package == nullptr) {
-    AOTI_ASSIGN_OR_RETURN(package, Package::Load(folder_ / manifest_.package_path,
-                                                 manifest_.model_name, place, instances_));
+    AOTI_ASSIGN_OR_RETURN(
+        package, Package::Load(folder_ / manifest_.package_path, manifest_.model_name, place,
+                               std::max(instances_, UsableCores())));
   }
   return package;
 }

@@ -60,7 +60,9 @@ Status CurrentException() noexcept {
   try {
     throw;
   } catch (const std::exception& error) {
-    return Internal(error.what());
+    // Torch adds a trace of the server's own stack and paths, which is no business of a client's.
+    const std::string_view what(error.what());
+    return Internal(std::string(what.substr(0, what.find("\nException raised from"))));
   } catch (...) {
     return Internal("an exception of an unknown kind");
   }

@@ -122,9 +122,12 @@ def test_the_output_folder_is_refused_when_it_is_anothers(tmp_path, monkeypatch)
     with pytest.raises(UserError, match=r"holds no manifest\.json"):
         check_output_folder(tmp_path / "mine")
     (tmp_path / "mine" / "manifest.json").write_text("{}")
-    check_output_folder(tmp_path / "mine")
+    with pytest.raises(UserError, match=r"holds 'thesis\.tex', which is no part of a package"):
+        check_output_folder(tmp_path / "mine")
     with pytest.raises(UserError, match="is a file"):
         check_output_folder(tmp_path / "mine" / "thesis.tex")
+    (tmp_path / "mine" / "thesis.tex").unlink()
+    check_output_folder(tmp_path / "mine")
     monkeypatch.chdir(tmp_path / "mine")
     for here in (Path(), Path(".."), tmp_path):
         with pytest.raises(UserError, match="current folder or one above"):

@@ -43,9 +43,15 @@ def test_every_kind_of_look_up_equals_eager(indexing: tuple[CompiledModel, torch
             torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["ids", "columns", "slots"])
-@pytest.mark.parametrize("wrong", [1000, -1000])
-def test_an_index_out_of_bounds_is_an_exception(
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        *((name, wrong) for name in ("ids", "columns", "slots") for wrong in (1000, -1000)),
+        ("ids", -1),  # eager refuses it in an embedding; an index would wrap around
+        ("divisors", 0),
+    ],
+)
+def test_what_eager_refuses_is_an_exception(
     indexing: tuple[CompiledModel, torch.nn.Module], recipes, name: str, wrong: int
 ) -> None:
     """Not the end of the process; and the package goes on working."""

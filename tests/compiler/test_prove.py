@@ -257,3 +257,28 @@ def test_lost_precision_fails_though_it_is_within_the_tolerance() -> None:
         ProofError, match=r"output 'y' at b=\d.*from float64, eager at most .*allowed 10 times"
     ):
         prove(made(), fake, 7, silent)
+
+
+@pytest.mark.parametrize(
+    "leak",
+    [
+        lambda _, x: torch.where(x.amax() > 50, torch.zeros_like(x), x),
+        lambda _, x: x + (torch.nan_to_num(x) > 10).any(),
+        lambda _, x: torch.where(x.amin() < -50, torch.zeros_like(x), x),
+    ],
+)
+def test_a_leak_behind_a_threshold_is_found(leak) -> None:
+    """NaN is neither above nor below a threshold; one client's large value would change everyone's answer."""
+    ref = reference(leak, {"x": torch.ones(3, 4)}, ("y",))
+    found = prove_batching(ref, Fake(ref), 3, silent)
+    assert not found.proved
+    assert "poisoned" in found.reason
+
+
+def test_ids_that_travel_as_floats_are_batched() -> None:
+    """NaN is no id: a poison that eager does not take says nothing about the rows."""
+    table = torch.arange(20.0).reshape(10, 2)
+    ref = reference(
+        lambda _, x: table.to(x.dtype)[x.abs().clamp(max=9).long()].sum(-1), {"x": torch.ones(3, 4)}, ("y",)
+    )
+    assert prove_batching(ref, Fake(ref), 3, silent).proved
