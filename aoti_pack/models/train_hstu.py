@@ -72,6 +72,21 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@contextmanager
+def _repeatable() -> Iterator[None]:
+    """Sums in a fixed order: on several threads, the gradient of a look-up is added up as it comes otherwise."""
+    before = torch.are_deterministic_algorithms_enabled()
+    settings: Any = torch.utils.deterministic
+    filling = settings.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True)
+    settings.fill_uninitialized_memory = False  # slow, and nothing here reads what it has not written
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+        settings.fill_uninitialized_memory = filling
+
+
 def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
@@ -108,7 +123,8 @@ def train(
         done += 1
         progress("train", done, steps)
 
-    with torch.random.fork_rng(devices=[]), _threads(min(_cores(), _MOST_THREADS)):
+    threads = _threads(min(_cores(), _MOST_THREADS))
+    with torch.random.fork_rng(devices=[]), threads, _repeatable():
         torch.manual_seed(seed)
         model = HSTU(config)
         losses = fit(model, sampler, step)

@@ -208,3 +208,17 @@ def test_a_wrong_file_ends_with_one_line(tmp_path):
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "lacks the column rating, timestamp" in done.stderr.replace("\n", " ")
     assert not (tmp_path / "out").exists()
+
+
+def test_sums_are_added_in_a_fixed_order_while_training(tmp_path):
+    """On two threads the gradient of a look-up depends on who comes first, unless torch is told otherwise."""
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    seen = set()
+
+    def progress(stage, _done, _total):
+        if stage == "train":
+            seen.add((torch.get_num_threads() <= 2, torch.are_deterministic_algorithms_enabled()))
+
+    train(ring(), tmp_path / "out", progress=progress, config=CONFIG, schedule=SCHEDULE)
+    assert seen == {(True, True)}
+    assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
