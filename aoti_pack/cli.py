@@ -85,10 +85,12 @@ def compile_command(
       aoti-pack compile aoti_pack.models.hstu:recipe -o build/hstu --set config=tiny
     """
     from aoti_pack.compiler.build import compile_recipe
+    from aoti_pack.compiler.options import CompileOptions
 
+    options = CompileOptions(device, dtype)
     with console.steps("compile") as progress:
         done = compile_recipe(
-            recipe, out, device=device, dtype=dtype, settings=parse_settings(settings), progress=progress
+            recipe, out, options=options, settings=parse_settings(settings), progress=progress
         )
     if as_json:
         console.print_json(dataclasses.asdict(done.manifest) | {"folder": str(done.folder)})

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from aoti_pack.atomic import write_text
 from aoti_pack.errors import UserError
 
-SCHEMA = "1.0"
+SCHEMA = "2.0"
 FILE_NAME = "manifest.json"
 
 WireForm = Literal["rows", "ragged", "single"]
@@ -63,14 +63,23 @@ class TensorSpec:
     """One input or output of the model, in the order in which the compiled package takes or gives it.
 
     `shape` holds a fixed size, a symbol's name, or (outputs only) an expression of symbols such as `2*n`.
-    Axis 0 counts the symbol `shape[0]`. All tensors are contiguous, in row-major order.
+    Axis 0 counts the symbol `shape[0]`. `dim_order` gives the strides: the axes from the slowest to the fastest
+    in memory, dense; `0, 1, …` is row-major, which is what the wire carries (left empty, it becomes that).
+    `mutated` says that the model writes into this input. `default` makes an input optional: where a request leaves
+    it out, the model gets a tensor of this value everywhere.
     """
 
     name: str
     dtype: str
     datatype: str
     shape: tuple[int | str, ...]
+    dim_order: tuple[int, ...] = ()
     mutated: bool = False
+    default: int | float | bool | None = None
+
+    def __post_init__(self) -> None:
+        if not self.dim_order:
+            object.__setattr__(self, "dim_order", tuple(range(len(self.shape))))
 
     @property
     def leading_symbol(self) -> str | None:
@@ -81,7 +90,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class BakedScalar:
-    """A non-tensor argument whose value was compiled in."""
+    """A non-tensor argument whose value was compiled in. A call that says another value is refused."""
 
     name: str
     value: int | float | bool | str | None
@@ -89,11 +98,12 @@ class BakedScalar:
 
 @dataclass(frozen=True)
 class ConstantSpec:
-    """A weight or buffer of the model inside the package."""
+    """A weight or buffer of the model inside the package. `updatable`: it can be replaced in a running server."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
+    updatable: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,7 +137,15 @@ class RecipeRef:
 
 @dataclass(frozen=True)
 class Target:
-    """The machine that the package runs on. `cpu_features` are the kernel's names, as in `/proc/cpuinfo`."""
+    """What the package needs of the machine that it runs on.
+
+    device: `cpu`, `cuda` or `cuda:N`.
+    arch: as `uname -m` gives it, such as `x86_64`.
+    march: the compiler's target: `native`, `x86-64-v3`, …; on a GPU the architecture, such as `sm_90`.
+    simd: the vector instructions that kernels are written for (`avx2`, …).
+    cpu_features: the CPU features that the code may use, by the kernel's names, as in `/proc/cpuinfo`.
+    glibc: the oldest C library that has every symbol that the code asks for.
+    """
 
     device: str
     arch: str
@@ -187,7 +205,11 @@ class Proof:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The contract. See the module's docstring; `load` and `save` are the only way to and from disk."""
+    """The contract. See the module's docstring; `load` and `save` are the only way to and from disk.
+
+    `torch` compiled the package; `torch_range` holds the oldest and the newest release, such as `2.12` and `2.14`,
+    that may run it. `options` are those of the compiler (`CompileOptions`) that shaped the code.
+    """
 
     name: str
     executor: Executor
@@ -196,9 +218,10 @@ class Manifest:
     package: PackageSpec
     files: tuple[FileSpec, ...]
     torch: str
+    torch_range: tuple[str, ...]
+    options: Mapping[str, int | float | bool | str | None]
     target: Target
     dtype: str
-    dynamic_threads: bool
     symbols: tuple[Symbol, ...]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -207,6 +230,11 @@ class Manifest:
     batching: Batching
     proof: Proof
     schema: str = SCHEMA
+
+    @property
+    def updatable(self) -> bool:
+        """Whether the weights can be replaced in a running server."""
+        return any(constant.updatable for constant in self.constants)
 
     def symbol(self, name: str) -> Symbol:
         """The symbol called `name`; KeyError if there is none."""

@@ -43,7 +43,7 @@ def parse_manifest(text: str) -> Manifest:
         raise ManifestError(f"not JSON: {error}") from None
     if not isinstance(raw, dict):
         raise ManifestError(f"expected an object, got {type(raw).__name__}")
-    _check_schema(raw.get("schema"))
+    raw = _known_part(raw) if _check_schema(raw.get("schema")) else raw
     manifest: Manifest = _build(Manifest, raw, "manifest")
     _validate(manifest)
     return manifest
@@ -53,11 +53,28 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def _check_schema(version: object) -> None:
+def _check_schema(version: object) -> bool:
+    """Whether the file is of a later minor version, which may say more than this one knows."""
     if not isinstance(version, str) or not re.fullmatch(r"\d+\.\d+", version):
         raise ManifestError(f"schema: expected a version such as {SCHEMA!r}, got {version!r}")
     if version.split(".")[0] != SCHEMA.split(".", maxsplit=1)[0]:
         raise ManifestError(f"schema: this aoti-pack reads version {SCHEMA}, the file has {version}")
+    return int(version.split(".")[1]) > int(SCHEMA.split(".")[1])
+
+
+def _known_part(raw: dict[str, Any], cls: type[Any] = Manifest) -> dict[str, Any]:
+    """`raw` without the fields that a later minor version added."""
+
+    def one(name: str, value: Any) -> Any:
+        record = _RECORDS.get((cls.__name__, name))
+        if record is None:
+            return value
+        if isinstance(value, list):
+            return [_known_part(item, record) if isinstance(item, dict) else item for item in value]
+        return _known_part(value, record) if isinstance(value, dict) else value
+
+    known = {f.name for f in fields(cls)}
+    return {name: one(name, value) for name, value in raw.items() if name in known}
 
 
 # Which record class stands in which field; everything else is a plain value, checked by `_plain`.
@@ -186,12 +203,17 @@ def _validate_plain(manifest: Manifest) -> None:
         ("package.model_name", manifest.package.model_name),
         ("recipe.source", manifest.recipe.source),
         ("torch", manifest.torch),
+        ("target.arch", manifest.target.arch),
         ("target.device", manifest.target.device),
     ):
         if not text:
             raise ManifestError(f"{field}: expected a name, got an empty one")
     if manifest.dtype not in WIRE_DATATYPES:
         raise ManifestError(f"dtype: expected one of {', '.join(WIRE_DATATYPES)}, got {manifest.dtype!r}")
+    if len(manifest.torch_range) != 2 or not all(re.fullmatch(r"\d+\.\d+", v) for v in manifest.torch_range):
+        raise ManifestError(
+            f"torch_range: expected two releases such as 2.12, got {list(manifest.torch_range)}"
+        )
     for constant in manifest.constants:
         if any(size < 0 for size in constant.shape):
             raise ManifestError(f"constants.{constant.name}.shape: a negative size in {list(constant.shape)}")
@@ -214,6 +236,12 @@ def _validate_plain(manifest: Manifest) -> None:
 def _validate_tensor(tensor: TensorSpec, where: str, symbols: set[str], *, expressions: bool) -> None:
     if WIRE_DATATYPES.get(tensor.dtype) != tensor.datatype:
         raise ManifestError(f"{where}: dtype {tensor.dtype!r} does not go as datatype {tensor.datatype!r}")
+    if sorted(tensor.dim_order) != list(range(len(tensor.shape))):
+        raise ManifestError(
+            f"{where}.dim_order: expected each axis of {list(tensor.shape)} once, got {list(tensor.dim_order)}"
+        )
+    if tensor.default is not None:
+        _validate_default(tensor, where, expressions)
     for dim in tensor.shape:
         if isinstance(dim, int) and dim < 0:
             raise ManifestError(f"{where}: a negative size {dim}")
@@ -221,6 +249,14 @@ def _validate_tensor(tensor: TensorSpec, where: str, symbols: set[str], *, expre
             used = size_names(dim)
             if not used or not used <= symbols or (not expressions and dim not in symbols):
                 raise ManifestError(f"{where}: {dim!r} is not a symbol of this manifest")
+
+
+def _validate_default(tensor: TensorSpec, where: str, is_output: bool) -> None:
+    kinds = (bool,) if tensor.dtype == "bool" else (int,) if "int" in tensor.dtype else (int, float)
+    is_bool = isinstance(tensor.default, bool)
+    if is_output or not isinstance(tensor.default, kinds) or is_bool != (tensor.dtype == "bool"):
+        expected = "none on an output" if is_output else f"a value of {tensor.dtype}"
+        raise ManifestError(f"{where}.default: expected {expected}, got {tensor.default!r}")
 
 
 def _unique(names: list[str], where: str) -> None:

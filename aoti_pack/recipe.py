@@ -58,6 +58,10 @@ class Recipe:
         load. The default draws floats from N(0, 1), integers from `ranges` and fair bools.
     ranges: integer input path -> (lowest, highest), both inclusive, for the default `sample`. Without an
         entry, the example's own lowest and highest value.
+    optional: input path -> the value that fills the input where a request leaves it out. Its sizes must be told by
+        the other inputs.
+    mutates: paths of inputs, and names of buffers, that the model may write into. Without an entry that is
+        refused: a served model keeps no state between requests, and what it writes into an input is lost.
     """
 
     name: str
@@ -69,6 +73,8 @@ class Recipe:
     tolerance: Mapping[str, Tolerance] = field(default_factory=dict)
     sample: Sampler | None = None
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    optional: Mapping[str, int | float | bool] = field(default_factory=dict)
+    mutates: Sequence[str] = ()
 
     def build(self) -> nn.Module:
         """A model of the caller's own, in eval mode: what is done to it does not change the recipe's."""

@@ -26,9 +26,10 @@ def manifest(**changes) -> Manifest:
         "package": PackageSpec("model.pt2", "a" * 64),
         "files": (FileSpec("model.pt2", "a" * 64, 12),),
         "torch": "2.13.0",
+        "torch_range": ("2.12", "2.14"),
+        "options": {"target_cpu": "native"},
         "target": Target("cpu", "x86_64", "native", "avx2", ("avx", "avx2"), "2.36"),
         "dtype": "float32",
-        "dynamic_threads": True,
         "symbols": (Symbol("b", 1, 8), Symbol("n", 1, 4)),
         "inputs": (
             TensorSpec("x", "float32", "FP32", ("b", 16)),

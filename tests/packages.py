@@ -29,13 +29,15 @@ def compiled_package(recipe: str, settings: Mapping[str, Any] | None = None, dty
     `recipe` is `module:attribute` or `FILE.py:attribute`, or the bare name of a file in tests/recipes.
     """
     from aoti_pack.compiler.build import compile_recipe
+    from aoti_pack.compiler.options import CompileOptions
 
     source = recipe if ":" in recipe else f"{RECIPES / recipe}.py:recipe"
     key = _digest(source, settings or {}, dtype)
     folder = _CACHE / f"{source.rpartition(':')[2]}-{key}"
     with exclusive(_CACHE / f"{folder.name}.lock"):
         if not (folder / "manifest.json").is_file():
-            compile_recipe(source, folder, dtype=dtype, settings=settings or {}, progress=silent)
+            options = CompileOptions(dtype=dtype)
+            compile_recipe(source, folder, options=options, settings=settings or {}, progress=silent)
     return folder
 
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from aoti_pack.atomic import new_directory
 from aoti_pack.compiler.archive import sha256_of, unpack
 from aoti_pack.compiler.export import Exported, export, place
-from aoti_pack.compiler.lower import OPTIONS, lower
+from aoti_pack.compiler.lower import lower
+from aoti_pack.compiler.options import CompileOptions
 from aoti_pack.compiler.prove import make_reference, prove
 from aoti_pack.compiler.prove_batching import prove_batching
 from aoti_pack.compiler.runtime import CompiledModel
-from aoti_pack.compiler.target import check_device, describe_target, own_dtype, parse_dtype
+from aoti_pack.compiler.target import check_device, describe_target, own_dtype, parse_dtype, torch_range
 from aoti_pack.errors import UserError
 from aoti_pack.manifest import FILE_NAME as MANIFEST_FILE
 from aoti_pack.manifest import (
@@ -51,20 +52,19 @@ def compile_recipe(
     source: str,
     out: Path,
     *,
-    device: str = "cpu",
-    dtype: str | None = None,
+    options: CompileOptions | None = None,
     settings: Mapping[str, Any] | None = None,
     progress: Progress,
 ) -> Compiled:
     """Compile the recipe at `source` into the folder `out` and prove it equal to eager.
-
-    `dtype` is that of the model and its floating inputs; without one they stay in what the recipe gives.
 
     `out` is written in one step at the end: it is replaced if it holds a package already, refused if it holds
     something else. ProofError when the proof fails, UserError on wrong use; nothing is written then.
     """
     import torch
 
+    options = options or CompileOptions()
+    device, dtype = options.device, options.dtype
     if dtype is not None:
         parse_dtype(dtype)  # what is wrong with it is told before a recipe is loaded
     _check_settings(settings or {})
@@ -80,7 +80,7 @@ def compile_recipe(
         package = beside / PACKAGE_FILE
         reference = make_reference(recipe, exported, chosen, device)
         progress("compiling with AOTInductor")
-        lower(exported, package, device)
+        lower(exported, package, options)
         with tempfile.TemporaryDirectory(prefix="aoti-pack-proof-") as folder:
             unpack(package, Path(folder))
             compiled = CompiledModel(Path(folder), device)
@@ -97,14 +97,15 @@ def compile_recipe(
             package=PackageSpec(PACKAGE_FILE, sha256_of(package)),
             files=tuple(describe_file(beside, path) for path in sorted(beside.iterdir())),
             torch=torch.__version__,
-            target=describe_target(device),
+            torch_range=torch_range(torch.__version__),
+            options=options.record(),
+            target=describe_target(options),
             dtype=dtype,
-            dynamic_threads=bool(OPTIONS["cpp.dynamic_threads"]),
             symbols=exported.symbols,
             inputs=exported.inputs,
             outputs=exported.outputs,
             baked=exported.baked,
-            constants=_constants(exported, compiled),
+            constants=_constants(exported, compiled, options.updatable),
             batching=batching,
             proof=proof,
         )
@@ -158,10 +159,10 @@ def describe_file(folder: Path, path: Path) -> FileSpec:
     return FileSpec(path.relative_to(folder).as_posix(), sha256_of(path), path.stat().st_size)
 
 
-def _constants(exported: Exported, compiled: CompiledModel) -> tuple[ConstantSpec, ...]:
+def _constants(exported: Exported, compiled: CompiledModel, updatable: bool) -> tuple[ConstantSpec, ...]:
     state = exported.program.state_dict | exported.program.constants
     return tuple(
-        ConstantSpec(name, str(state[name].dtype).removeprefix("torch."), tuple(state[name].shape))
+        ConstantSpec(name, str(state[name].dtype).removeprefix("torch."), tuple(state[name].shape), updatable)
         for name in compiled.constant_names()
         if name in state
     )

@@ -5,31 +5,39 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from aoti_pack.compiler.cpu_lowerings import cpu_lowerings
 from aoti_pack.compiler.export import Exported
+from aoti_pack.compiler.options import CompileOptions
 from aoti_pack.errors import UserError
 
-# `dynamic_threads`: else the thread count of the compiling machine is baked into every kernel.
-OPTIONS: Mapping[str, Any] = {"cpp.dynamic_threads": True}
+
+def inductor_configs(options: CompileOptions) -> dict[str, Any]:
+    """AOTInductor's own settings for `options`."""
+    configs: dict[str, Any] = {
+        "cpp.dynamic_threads": options.dynamic_threads,
+        "freezing": options.freezing,
+        "max_autotune": options.max_autotune,
+    }
+    return configs
 
 
-def lower(exported: Exported, package: Path, device: str) -> None:
-    """Compile `exported`, which lies on `device`, into the file `package`.
+def lower(exported: Exported, package: Path, options: CompileOptions) -> None:
+    """Compile `exported`, which lies on the device of `options`, into the file `package`.
 
     UserError when there is no compiler or it fails.
     """
     import torch
 
-    with _fresh_cache(), cpu_lowerings(device), warnings.catch_warnings(), torch.no_grad():
+    with _fresh_cache(), cpu_lowerings(options.device), warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
             torch._inductor.aoti_compile_and_package(
-                exported.program, package_path=str(package), inductor_configs=dict(OPTIONS)
+                exported.program, package_path=str(package), inductor_configs=inductor_configs(options)
             )
         except Exception as error:
             if _is_missing_compiler(error):

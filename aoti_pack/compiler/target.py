@@ -7,6 +7,7 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aoti_pack.compiler.options import CompileOptions
 from aoti_pack.manifest import Target
 from aoti_pack.recipe import Recipe
 
@@ -32,14 +33,24 @@ def cpu_features() -> tuple[str, ...]:
     return ()
 
 
-def describe_target(device: str) -> Target:
-    """The Target of a package that was just compiled on this machine for `device`."""
+def describe_target(options: CompileOptions) -> Target:
+    """The Target of a package that was just compiled on this machine with `options`."""
     import torch
 
+    device = options.device
     if device.startswith("cuda"):
         major, minor = torch.cuda.get_device_capability(device)
         return Target(device, platform.machine(), f"sm_{major}{minor}", "", cpu_features(), _glibc())
-    return Target("cpu", platform.machine(), "native", _simd(), cpu_features(), _glibc())
+    return Target("cpu", platform.machine(), options.target_cpu, _simd(), cpu_features(), _glibc())
+
+
+def torch_range(version: str) -> tuple[str, str]:
+    """The oldest and newest torch, as `major.minor`, that may run what `version` compiled: one minor to each side.
+
+    Packages of neighbours were run in each other, both ways; nobody promises more.
+    """
+    major, minor = (int(part) for part in version.split(".")[:2])
+    return f"{major}.{max(0, minor - 1)}", f"{major}.{minor + 1}"
 
 
 def check_cpu(target: Target) -> None:

@@ -11,7 +11,7 @@
 namespace aoti {
 namespace {
 
-constexpr int kSchemaMajor = 1;
+constexpr int kSchemaMajor = 2;
 
 Status CheckSchema(const Fields& root) {
   AOTI_ASSIGN_OR_RETURN(const std::string version, root.String("schema"));
@@ -19,11 +19,11 @@ Status CheckSchema(const Fields& root) {
   const char* end = version.data() + version.size();
   const auto parsed = std::from_chars(version.data(), end, major);
   if (parsed.ec != std::errc() || parsed.ptr == end || *parsed.ptr != '.') {
-    return root.Wrong("schema", "a version such as \"1.0\"");
+    return root.Wrong("schema", "a version such as \"2.0\"");
   }
   if (major != kSchemaMajor) {
-    return Unsupported("manifest.schema: this backend reads version 1, the file has \"" + version +
-                       "\"");
+    return Unsupported("manifest.schema: this backend reads version " +
+                       std::to_string(kSchemaMajor) + ", the file has \"" + version + "\"");
   }
   return {};
 }
@@ -139,10 +139,21 @@ Status ReadTensors(const Fields& root, const char* key, const Manifest& manifest
   return {};
 }
 
+Result<std::string> Digest(const Fields& fields) {
+  AOTI_ASSIGN_OR_RETURN(std::string digest, fields.String("sha256"));
+  constexpr size_t kHexDigits = 64;
+  if (digest.size() != kHexDigits ||
+      digest.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    return fields.Wrong("sha256", "64 hex digits");
+  }
+  return digest;
+}
+
 Status ReadPackage(const Fields& root, Manifest& manifest) {
   AOTI_ASSIGN_OR_RETURN(const Fields package, root.Object("package"));
   AOTI_ASSIGN_OR_RETURN(manifest.package_path, package.String("path"));
   AOTI_ASSIGN_OR_RETURN(manifest.model_name, package.String("model_name"));
+  AOTI_ASSIGN_OR_RETURN(manifest.package_sha256, Digest(package));
   if (!StaysInside(manifest.package_path)) {
     return package.Wrong("path", "a path below the manifest's folder");
   }
@@ -156,6 +167,7 @@ Status ReadPackage(const Fields& root, Manifest& manifest) {
       return fields.Wrong("path", "a path below the manifest's folder");
     }
     if (bytes < 0) return fields.Wrong("bytes", "a size");
+    AOTI_ASSIGN_OR_RETURN(file.sha256, Digest(fields));
     file.bytes = static_cast<uint64_t>(bytes);
     manifest.files.push_back(std::move(file));
   }
@@ -170,14 +182,50 @@ bool IsDevice(std::string_view device) {
   return device.size() <= 3 && device.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-Status ReadTarget(const Fields& root, Manifest& manifest) {
-  AOTI_ASSIGN_OR_RETURN(const Fields target, root.Object("target"));
-  AOTI_ASSIGN_OR_RETURN(manifest.device, target.String("device"));
-  if (!IsDevice(manifest.device)) return target.Wrong("device", "\"cpu\", \"cuda\" or \"cuda:N\"");
-  AOTI_ASSIGN_OR_RETURN(const Json* features, target.List("cpu_features"));
+Status ReadTarget(const Fields& root, Target& target) {
+  AOTI_ASSIGN_OR_RETURN(const Fields fields, root.Object("target"));
+  AOTI_ASSIGN_OR_RETURN(target.device, fields.String("device"));
+  if (!IsDevice(target.device)) return fields.Wrong("device", "\"cpu\", \"cuda\" or \"cuda:N\"");
+  AOTI_ASSIGN_OR_RETURN(target.arch, fields.String("arch"));
+  AOTI_ASSIGN_OR_RETURN(target.march, fields.String("march"));
+  AOTI_ASSIGN_OR_RETURN(target.glibc, fields.String("glibc"));
+  AOTI_ASSIGN_OR_RETURN(const Json* features, fields.List("cpu_features"));
   for (const Json& feature : *features) {
-    if (!feature.is_string()) return target.Wrong("cpu_features", "a list of names");
-    manifest.cpu_features.push_back(feature.get<std::string>());
+    if (!feature.is_string()) return fields.Wrong("cpu_features", "a list of names");
+    target.cpu_features.push_back(feature.get<std::string>());
+  }
+  return {};
+}
+
+Status ReadTorch(const Fields& root, Manifest& manifest) {
+  AOTI_ASSIGN_OR_RETURN(manifest.torch, root.String("torch"));
+  AOTI_ASSIGN_OR_RETURN(const Json* range, root.List("torch_range"));
+  if (range->size() != 2 || !(*range)[0].is_string() || !(*range)[1].is_string()) {
+    return root.Wrong("torch_range", "two releases");
+  }
+  manifest.torch_min = (*range)[0].get<std::string>();
+  manifest.torch_max = (*range)[1].get<std::string>();
+  return {};
+}
+
+Status ReadConstants(const Fields& root, std::vector<ConstantSpec>& constants) {
+  AOTI_ASSIGN_OR_RETURN(const Json* list, root.List("constants"));
+  for (size_t i = 0; i < list->size(); ++i) {
+    const Fields fields((*list)[i], root.Path("constants") + "[" + std::to_string(i) + "]");
+    ConstantSpec constant;
+    AOTI_ASSIGN_OR_RETURN(constant.name, fields.String("name"));
+    AOTI_ASSIGN_OR_RETURN(const std::string dtype, fields.String("dtype"));
+    AOTI_ASSIGN_OR_RETURN(constant.updatable, fields.Bool("updatable"));
+    AOTI_ASSIGN_OR_RETURN(const Json* shape, fields.List("shape"));
+    constant.datatype = FindDatatype(dtype);
+    if (constant.datatype == nullptr) return fields.Wrong("dtype", "a dtype of torch's");
+    for (const Json& size : *shape) {
+      if (!size.is_number_integer() || size < 0 || size > INT64_MAX) {
+        return fields.Wrong("shape", "sizes of 0 or more");
+      }
+      constant.shape.push_back(size.get<int64_t>());
+    }
+    constants.push_back(std::move(constant));
   }
   return {};
 }
@@ -227,11 +275,12 @@ Result<Manifest> Read(const Fields& root) {
   AOTI_ASSIGN_OR_RETURN(manifest.executor, root.String("executor"));
   AOTI_RETURN_IF_ERROR(ReadWire(root, manifest));
   AOTI_RETURN_IF_ERROR(ReadPackage(root, manifest));
-  AOTI_ASSIGN_OR_RETURN(manifest.torch, root.String("torch"));
-  AOTI_RETURN_IF_ERROR(ReadTarget(root, manifest));
+  AOTI_RETURN_IF_ERROR(ReadTorch(root, manifest));
+  AOTI_RETURN_IF_ERROR(ReadTarget(root, manifest.target));
   AOTI_RETURN_IF_ERROR(ReadSymbols(root, manifest));
   AOTI_RETURN_IF_ERROR(ReadTensors(root, "inputs", manifest, manifest.inputs));
   AOTI_RETURN_IF_ERROR(ReadTensors(root, "outputs", manifest, manifest.outputs));
+  AOTI_RETURN_IF_ERROR(ReadConstants(root, manifest.constants));
   AOTI_RETURN_IF_ERROR(ReadBatching(root, manifest));
   if (manifest.wire == Wire::kRows) AOTI_RETURN_IF_ERROR(CheckRows(manifest));
   return manifest;

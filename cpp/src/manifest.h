@@ -47,21 +47,42 @@ struct TensorSpec {
 struct PackageFile {
   std::string path;  // relative to the manifest
   uint64_t bytes = 0;
+  std::string sha256;  // 64 hex digits
+};
+
+// What the package needs of the machine. See `Target` in aoti_pack/manifest.py.
+struct Target {
+  std::string device;  // "cpu", "cuda" or "cuda:N"
+  std::string arch;    // "x86_64"
+  std::string march;   // "x86-64-v3"; "sm_90" on a GPU
+  std::vector<std::string> cpu_features;
+  std::string glibc;  // "2.34"
+};
+
+// A weight or buffer inside the package.
+struct ConstantSpec {
+  std::string name;
+  const Datatype* datatype = nullptr;  // never null in a Manifest
+  std::vector<int64_t> shape;
+  bool updatable = false;
 };
 
 struct Manifest {
   std::string name;
   std::string executor;
   Wire wire = Wire::kSingle;
-  std::string package_path;  // relative to the manifest
+  std::string package_path;    // relative to the manifest
+  std::string package_sha256;  // of the .pt2 that the package came in
   std::string model_name;
   std::vector<PackageFile> files;
-  std::string torch;
-  std::string device;  // "cpu", "cuda" or "cuda:N"
-  std::vector<std::string> cpu_features;
+  std::string torch;      // that compiled it: "2.13.0+cpu"
+  std::string torch_min;  // the oldest that may run it: "2.12"
+  std::string torch_max;  // the newest: "2.14"
+  Target target;
   std::vector<Symbol> symbols;
   std::vector<TensorSpec> inputs;   // in the package's order
   std::vector<TensorSpec> outputs;  // in the package's order
+  std::vector<ConstantSpec> constants;
   bool batching_proved = false;
   std::optional<size_t> batch_symbol;  // index into symbols; always there for Wire::kRows
   int64_t batch_max = 0;

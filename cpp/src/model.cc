@@ -20,7 +20,7 @@ std::string_view Release(std::string_view version) {
 
 Status CheckMachine(const Manifest& manifest) {
   std::string missing;
-  for (const std::string& feature : MissingFeatures(manifest.cpu_features, ReadCpuInfo())) {
+  for (const std::string& feature : MissingFeatures(manifest.target.cpu_features, ReadCpuInfo())) {
     missing += (missing.empty() ? "" : ", ") + feature;
   }
   if (missing.empty()) return {};
@@ -79,15 +79,15 @@ Result<std::unique_ptr<Model>> Model::Create(std::string name, const std::filesy
 }
 
 Result<Place> Model::PlaceOf(TRITONSERVER_InstanceGroupKind kind, int32_t device_id) const {
-  const bool for_cpu = manifest_.device == "cpu";
+  const bool for_cpu = manifest_.target.device == "cpu";
   const bool on_gpu = kind == TRITONSERVER_INSTANCEGROUPKIND_GPU;
   if (for_cpu ? on_gpu : kind == TRITONSERVER_INSTANCEGROUPKIND_CPU) {
     return InvalidArgument(name_ + ": config.pbtxt: instance_group.kind: the package is for \"" +
-                           manifest_.device + "\" and needs " +
+                           manifest_.target.device + "\" and needs " +
                            (for_cpu ? "KIND_CPU, got KIND_GPU" : "KIND_GPU, got KIND_CPU"));
   }
   if (for_cpu) return Place{};
-  return Place{on_gpu ? device_id : GpuIndex(manifest_.device)};
+  return Place{on_gpu ? device_id : GpuIndex(manifest_.target.device)};
 }
 
 Result<std::shared_ptr<Package>> Model::PackageOn(Place place) {

@@ -20,7 +20,7 @@ TEST(Manifest, HoldsWhatTheFileSays) {
   EXPECT_EQ(manifest.name, "ranker");
   EXPECT_EQ(manifest.wire, Wire::kRows);
   EXPECT_EQ(manifest.package_path, "package/0123456789abcdef");
-  EXPECT_EQ(manifest.device, "cpu");
+  EXPECT_EQ(manifest.target.device, "cpu");
   ASSERT_EQ(manifest.inputs.size(), 2u);
   EXPECT_EQ(manifest.inputs[0].ShapeText(), "[b, n]");
   EXPECT_EQ(manifest.inputs[0].datatype->server, TRITONSERVER_TYPE_INT64);
@@ -70,9 +70,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Refusal{"/schema", nullptr, "manifest.schema: expected a string, got nothing"},
         Refusal{"/schema", "one",
-                "manifest.schema: expected a version such as \"1.0\", got \"one\""},
-        Refusal{"/schema", "2.0",
-                "manifest.schema: this backend reads version 1, the file has \"2.0\""},
+                "manifest.schema: expected a version such as \"2.0\", got \"one\""},
+        Refusal{"/schema", "1.0",
+                "manifest.schema: this backend reads version 2, the file has \"1.0\""},
         Refusal{"/name", 3, "manifest.name: expected a string, got 3"},
         Refusal{"/executor", nullptr, "manifest.executor: expected a string, got nothing"},
         Refusal{"/wire", "ragged", "serves \"rows\" and \"single\", not \"ragged\""},
@@ -138,7 +138,7 @@ TEST(Manifest, FilesMustBeThereInFullLength) {
   std::filesystem::create_directories(folder);
   EXPECT_THAT(LoadManifest(folder / "none").status().message(), HasSubstr("cannot be read"));
   Json json = ManifestJson();
-  json["files"] = {{{"path", "data"}, {"sha256", ""}, {"bytes", 4}}};
+  json["files"] = {{{"path", "data"}, {"sha256", std::string(64, 'b')}, {"bytes", 4}}};
   std::ofstream(folder / "manifest.json") << json;
   std::filesystem::remove(folder / "data");
   EXPECT_THAT(LoadManifest(folder).status().message(),
