@@ -17,20 +17,50 @@ from aoti_pack.commands.shared import FOLDER, JSON, parse_settings
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @click.option("--dtype", help="float32 or bfloat16 (default: what the recipe's model is in).")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting for the recipe.")
+@click.option(
+    "--target-cpu",
+    default="native",
+    show_default=True,
+    metavar="CPU",
+    help="native, x86-64-v2, x86-64-v3, x86-64-v4 or another -march of the compiler's.",
+)
+@click.option("--static-threads", is_flag=True, help="Compile in this machine's number of threads.")
+@click.option("--freezing", is_flag=True, help="Let the optimiser fold and repack the weights.")
+@click.option("--max-autotune", is_flag=True, help="Choose kernels by measuring; not the same bytes each time.")
+@click.option("--keep-sources", is_flag=True, help="Ship the generated C++ in the package.")
 @JSON
 def compile_command(
-    recipe: str, out: Path, device: str, dtype: str | None, settings: tuple[str, ...], as_json: bool
+    recipe: str,
+    out: Path,
+    device: str,
+    dtype: str | None,
+    settings: tuple[str, ...],
+    target_cpu: str,
+    static_threads: bool,
+    freezing: bool,
+    max_autotune: bool,
+    keep_sources: bool,
+    as_json: bool,
 ) -> None:
     """Compile RECIPE (module:attribute or file.py:attribute) and prove it equal to eager.
 
     \b
     Example:
       aoti-pack compile aoti_pack.models.hstu:recipe -o build/hstu --set config=tiny
+      aoti-pack compile my_model.py:recipe -o build/my_model --target-cpu x86-64-v3
     """
     from aoti_pack.compiler.build import compile_recipe
     from aoti_pack.compiler.options import CompileOptions
 
-    options = CompileOptions(device, dtype)
+    options = CompileOptions(
+        device,
+        dtype,
+        target_cpu=target_cpu,
+        dynamic_threads=not static_threads,
+        freezing=freezing,
+        max_autotune=max_autotune,
+        keep_sources=keep_sources,
+    )
     with console.steps("compile") as progress:
         done = compile_recipe(
             recipe, out, options=options, settings=parse_settings(settings), progress=progress

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from aoti_pack.atomic import new_directory
 from aoti_pack.compiler.archive import sha256_of, unpack
+from aoti_pack.compiler.binary import find_objdump
+from aoti_pack.compiler.cpu_target import cpu_target
 from aoti_pack.compiler.export import Exported, export, place
 from aoti_pack.compiler.lower import lower
 from aoti_pack.compiler.options import CompileOptions
 from aoti_pack.compiler.prove import make_reference, prove
 from aoti_pack.compiler.prove_batching import prove_batching
 from aoti_pack.compiler.runtime import CompiledModel
+from aoti_pack.compiler.stable_pickle import save
 from aoti_pack.compiler.target import check_device, describe_target, own_dtype, parse_dtype, torch_range
 from aoti_pack.errors import UserError
 from aoti_pack.manifest import FILE_NAME as MANIFEST_FILE
@@ -69,6 +72,8 @@ def compile_recipe(
         parse_dtype(dtype)  # what is wrong with it is told before a recipe is loaded
     _check_settings(settings or {})
     check_device(device)
+    cpu_target(options.target_cpu)
+    find_objdump()
     check_output_folder(out)
     progress("loading the recipe")
     recipe = load_recipe(source, settings or {})
@@ -83,12 +88,13 @@ def compile_recipe(
         lower(exported, package, options)
         with tempfile.TemporaryDirectory(prefix="aoti-pack-proof-") as folder:
             unpack(package, Path(folder))
+            target = describe_target(options, Path(folder))
             compiled = CompiledModel(Path(folder), device)
             proof = prove(reference, compiled, _SEED, progress)
             batching = prove_batching(reference, compiled, _SEED, progress)
         progress("writing")
         _save_eager(exported.model, beside / EAGER_FILE)
-        torch.save(place(recipe.inputs, chosen, "cpu"), beside / SAMPLE_FILE)
+        save(place(recipe.inputs, chosen, "cpu"), beside / SAMPLE_FILE)
         manifest = Manifest(
             name=recipe.name,
             executor="plain",
@@ -99,7 +105,7 @@ def compile_recipe(
             torch=torch.__version__,
             torch_range=torch_range(torch.__version__),
             options=options.record(),
-            target=describe_target(options),
+            target=target,
             dtype=dtype,
             symbols=exported.symbols,
             inputs=exported.inputs,
@@ -145,10 +151,8 @@ def check_output_folder(out: Path) -> None:
 
 def _save_eager(model: nn.Module, path: Path) -> None:
     """Pickle the eager module for `verify` and the Python twin; no file where it cannot be pickled."""
-    import torch
-
     try:
-        torch.save(model, path)
+        save(model, path)
     except (pickle.PicklingError, AttributeError, TypeError, RuntimeError):
         # Lambdas, local classes and handles do not pickle. The package serves without; the twin says why it cannot.
         path.unlink(missing_ok=True)

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from aoti_pack.compiler.cpu_lowerings import cpu_lowerings
+from aoti_pack.compiler.cpu_target import cpu_target, inductor_for
 from aoti_pack.compiler.export import Exported
 from aoti_pack.compiler.options import CompileOptions
+from aoti_pack.compiler.repack import repack
+from aoti_pack.compiler.stable_cxx import stable_compiler
 from aoti_pack.errors import UserError
 
 
@@ -23,47 +26,47 @@ def inductor_configs(options: CompileOptions) -> dict[str, Any]:
         "freezing": options.freezing,
         "max_autotune": options.max_autotune,
     }
-    return configs
+    return configs | cpu_target(options.target_cpu).configs()
 
 
 def lower(exported: Exported, package: Path, options: CompileOptions) -> None:
     """Compile `exported`, which lies on the device of `options`, into the file `package`.
 
+    The same model and options on the same machine give the same bytes (but for `max_autotune`, which measures).
     UserError when there is no compiler or it fails.
     """
     import torch
 
-    with _fresh_cache(), cpu_lowerings(options.device), warnings.catch_warnings(), torch.no_grad():
+    with (
+        _fresh_cache() as build,
+        stable_compiler(build) as stable,
+        inductor_for(cpu_target(options.target_cpu)),
+        cpu_lowerings(options.device),
+        warnings.catch_warnings(),
+        torch.no_grad(),
+        torch.random.fork_rng(devices=[]),
+    ):
         warnings.simplefilter("ignore")
+        torch.manual_seed(0)  # inductor marks appended weights by a random number
+        raw = build / package.name
         try:
             torch._inductor.aoti_compile_and_package(
-                exported.program, package_path=str(package), inductor_configs=inductor_configs(options)
+                exported.program, package_path=str(raw), inductor_configs=inductor_configs(options) | stable
             )
+        except UserError:
+            raise
         except Exception as error:
-            if _is_missing_compiler(error):
-                raise UserError(
-                    "no C++ compiler was found; AOTInductor needs g++",
-                    mend="`apt-get install g++`, or set CXX; `aoti-pack doctor` checks the rest",
-                ) from error
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             raise UserError(
                 f"AOTInductor could not compile the model: {type(error).__name__}: {' '.join(lines[:3])}",
                 mend="`--debug` shows the whole trace",
             ) from error
-
-
-def _is_missing_compiler(error: Exception) -> bool:
-    seen: BaseException | None = error
-    while seen is not None:
-        if type(seen).__name__ == "InvalidCxxCompiler" or "InvalidCxxCompiler" in str(seen):
-            return True
-        seen = seen.__cause__ or seen.__context__
-    return False
+        repack(raw, package, build=build, keep_sources=options.keep_sources)
 
 
 @contextmanager
-def _fresh_cache() -> Iterator[None]:
-    """Compile in an empty inductor cache: a stale one could slip in code of other options.
+def _fresh_cache() -> Iterator[Path]:
+    """Compile in an empty inductor cache, whose folder is yielded: a stale one could slip in code of other options.
 
     The compiler's own temporary files go there too, so that an interrupted compile leaves none behind.
     """
@@ -72,7 +75,7 @@ def _fresh_cache() -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="aoti-pack-inductor-") as folder:
         os.environ.update(dict.fromkeys(names, folder))
         try:
-            yield
+            yield Path(folder)
         finally:
             for name, value in before.items():
                 if value is None:

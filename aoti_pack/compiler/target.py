@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aoti_pack.compiler.march import FEATURE_OF_MACRO
 from aoti_pack.compiler.options import CompileOptions
 from aoti_pack.manifest import Target
 from aoti_pack.recipe import Recipe
@@ -14,34 +14,35 @@ from aoti_pack.recipe import Recipe
 if TYPE_CHECKING:
     import torch
 
-# The kernel's names of the instruction sets that a compiler or ATen may use on x86-64.
-_X86_FEATURES = (
-    "avx", "avx2", "fma", "f16c", "bmi1", "bmi2", "movbe", "sse4_1", "sse4_2", "ssse3", "popcnt",
-    "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16",
-    "avx512ifma", "avx512vbmi", "avx512_vbmi2", "avx512_bitalg", "avx512_vpopcntdq", "avx_vnni",
-    "amx_tile", "amx_bf16", "amx_int8", "amx_fp16", "gfni", "vaes", "vpclmulqdq",
-)  # fmt: skip
-
-
 def cpu_features() -> tuple[str, ...]:
-    """The vector features of this CPU, as `/proc/cpuinfo` names them; empty where it does not say."""
+    """The features of this CPU that code may use, as `/proc/cpuinfo` names them; empty where it does not say."""
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "flags":
             present = set(value.split())
-            return tuple(sorted(feature for feature in _X86_FEATURES if feature in present))
+            return tuple(sorted(feature for feature in FEATURE_OF_MACRO.values() if feature in present))
     return ()
 
 
-def describe_target(options: CompileOptions) -> Target:
-    """The Target of a package that was just compiled on this machine with `options`."""
+def describe_target(options: CompileOptions, unpacked: Path) -> Target:
+    """The Target of the package in the folder `unpacked`, which was just compiled on this machine with `options`.
+
+    UserError when its code has an instruction beyond the target.
+    """
     import torch
 
-    device = options.device
+    from aoti_pack.compiler.binary import check_instructions, needed_glibc, shared_objects
+    from aoti_pack.compiler.cpu_target import cpu_target, simd_name
+
+    device, cpu, libraries = options.device, cpu_target(options.target_cpu), shared_objects(unpacked)
+    check_instructions(libraries, cpu)
+    march = cpu.march
     if device.startswith("cuda"):
         major, minor = torch.cuda.get_device_capability(device)
-        return Target(device, platform.machine(), f"sm_{major}{minor}", "", cpu_features(), _glibc())
-    return Target("cpu", platform.machine(), options.target_cpu, _simd(), cpu_features(), _glibc())
+        march = f"sm_{major}{minor}"
+    return Target(
+        device, platform.machine(), march, simd_name(cpu), cpu.features, needed_glibc(libraries)
+    )
 
 
 def torch_range(version: str) -> tuple[str, str]:
@@ -62,16 +63,6 @@ def check_cpu(target: Target) -> None:
             f"the package was compiled for a CPU with {', '.join(missing)}, which this one lacks",
             mend="compile it on this machine",
         )
-
-
-def _simd() -> str:
-    from torch._inductor.cpu_vec_isa import pick_vec_isa
-
-    return str(pick_vec_isa()).strip().lower() or "scalar"
-
-
-def _glibc() -> str:
-    return os.confstr("CS_GNU_LIBC_VERSION").split()[-1]  # type: ignore[union-attr]
 
 
 def parse_dtype(name: str) -> torch.dtype:

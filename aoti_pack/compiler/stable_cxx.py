@@ -1,0 +1,41 @@
+"""The compiler as AOTInductor is to call it, so that a package's code does not depend on where it was compiled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from aoti_pack.compiler.march import compiler
+
+_COMMANDS = Path(__file__).resolve().parent / "cxx"
+
+
+@contextmanager
+def stable_compiler(build: Path) -> Iterator[dict[str, Any]]:
+    """Yield the settings that make inductor, which works in the folder `build`, call the compiler through `cxx/`.
+
+    The command is the same for every `build`: inductor keeps precompiled headers by it. Names of generated files
+    are fixed too, where inductor takes them from a hash over paths. UserError when there is no compiler.
+    """
+    import torch
+
+    real = compiler()
+    command = _COMMANDS / ("clang++" if "clang" in Path(real).name else "g++")
+    variables = {
+        "AOTI_PACK_CXX": real,
+        "AOTI_PACK_BUILD_DIR": str(build),
+        "AOTI_PACK_SITE_DIR": str(Path(torch.__file__).resolve().parents[1]),
+    }
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield {"cpp.cxx": str(command), "aot_inductor.model_name_for_generated_files": "model"}
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
