@@ -26,7 +26,9 @@ from aoti_pack.commands.shared import FOLDER, JSON, parse_settings
 )
 @click.option("--static-threads", is_flag=True, help="Compile in this machine's number of threads.")
 @click.option("--freezing", is_flag=True, help="Let the optimiser fold and repack the weights.")
-@click.option("--max-autotune", is_flag=True, help="Choose kernels by measuring; not the same bytes each time.")
+@click.option(
+    "--max-autotune", is_flag=True, help="Choose kernels by measuring; not the same bytes each time."
+)
 @click.option("--keep-sources", is_flag=True, help="Ship the generated C++ in the package.")
 @JSON
 def compile_command(

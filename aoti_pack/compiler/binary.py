@@ -11,69 +11,17 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from aoti_pack.compiler.cpu_target import CpuTarget
+from aoti_pack.compiler.instruction_sets import Instruction, beyond
 from aoti_pack.compiler.march import compiler
 from aoti_pack.errors import UserError
 
-# By feature, what the encoding does not tell: the instructions that a compiler may use for plain C++. (`tzcnt` is
-# not here: it is `bsf` with a prefix, which older CPUs skip.)
-_BY_NAME = (
-    (("cx16",), re.compile(r"cmpxchg16b")),
-    (("lahf_lm",), re.compile(r"[ls]ahf")),
-    (("ssse3",), re.compile(r"pshufb|palignr|pabs[bwd]|ph(add|sub)s?[wd]|pmulhrsw|pmaddubsw|psign[bwd]")),
-    (("sse4_1",), re.compile(r"blendv?p[sd]|pblendw|pblendvb|round[ps][sd]|pm(in|ax)(sb|sd|uw|ud)|pmulld|pmuldq"
-                             r"|pmov[sz]x(bw|bd|bq|wd|wq|dq)|ptest|insertps|extractps|pinsr[bdq]|pextr[bdq]|dpp[sd]"
-                             r"|mpsadbw|packusdw|pcmpeqq|phminposuw|movntdqa")),
-    (("sse4_2",), re.compile(r"crc32|pcmpgtq|pcmp[ei]str[im]")),
-    (("avx2",), re.compile(r"vpbroadcast[bwdq]|v(insert|extract|broadcast)i128|vperm(2i128|d|q|ps|pd)|vps[lr]lv[dq]"
-                           r"|vpsravd|vpmaskmov[dq]|vpblendd|vp?gather[dq](ps|pd|d|q)")),
-    (("avx512f",), re.compile(r"k(mov|and|andn|or|xor|xnor|not|add|shiftl|shiftr|test|ortest|unpck)(b|w|d|q|bw|wd|dq)")),
-    (("amx_tile",), re.compile(r"ldtilecfg|sttilecfg|tile\w+|tdp\w+")),
-    (("avx512_vnni", "avx_vnni"), re.compile(r"vpdpbusds?|vpdpwssds?")),
-    (("avx512_bf16",), re.compile(r"vcvtne2?ps2?\w*bf16|vdpbf16ps")),
-    (("avx512_fp16",), re.compile(r"v\w+(ph|sh)")),
-    (("avx512ifma",), re.compile(r"vpmadd52[lh]uq")),
-    (("avx512vbmi",), re.compile(r"vpermb|vperm[it]2b|vpmultishiftqb")),
-    (("avx512_vbmi2",), re.compile(r"vpshrdv?[wdq]|vpshldv?[wdq]|vpexpand[bw]|vpcompress[bw]")),
-    (("avx512_bitalg", "avx512_vpopcntdq"), re.compile(r"vpopcnt[bwdq]|vpshufbitqmb")),
-    (("gfni",), re.compile(r"v?gf2p8\w+")),
-    (("fma",), re.compile(r"vfn?m(add|sub|addsub|subadd)(132|213|231)[ps][sd]")),
-    (("fma4",), re.compile(r"vfn?m(add|sub|addsub|subadd)[ps][sd]")),
-    (("f16c",), re.compile(r"vcvtph2ps|vcvtps2ph")),
-    (("bmi1",), re.compile(r"andn|bextr|blsi|blsmsk|blsr")),
-    (("bmi2",), re.compile(r"bzhi|mulx|pdep|pext|rorx|sarx|shlx|shrx")),
-    (("movbe",), re.compile(r"movbe")),
-    (("abm",), re.compile(r"lzcnt")),
-    (("popcnt",), re.compile(r"popcnt")),
-)
-# vcvtps2ph and vcvtph2ps are older than AVX512-FP16 and end as its instructions do.
-_F16C = re.compile(r"vcvtph2ps|vcvtps2ph")
-_LEGACY_PREFIXES = {"26", "2e", "36", "3e", "64", "65", "66", "67", "f0", "f2", "f3"}
 _HEADER = re.compile(r"[0-9a-f]+ <(.*)>:$")
 _NEEDED_GLIBC = re.compile(r"\bGLIBC_(\d+(?:\.\d+)+)$")
 # A marker for code with packed relocations, which the loader of this release was the first to know.
 _RELR, _RELR_GLIBC = re.compile(r"\bGLIBC_ABI_DT_RELR$"), (2, 36)
-
-
-@dataclass(frozen=True)
-class Instruction:
-    """One instruction: its bytes as hex pairs, its text, and the function that it stands in."""
-
-    code: tuple[str, ...]
-    text: str
-    function: str
-
-    @property
-    def name(self) -> str:
-        """The mnemonic, without prefixes such as `{vex}`, `lock` or `rep`."""
-        words = [w for w in self.text.split() if not w.startswith("{") and w not in _PREFIX_WORDS]
-        return words[0] if words else ""
-
-
-_PREFIX_WORDS = {"lock", "rep", "repz", "repnz", "bnd", "notrack", "data16", "addr32", "cs", "ds", "es", "ss", "fs", "gs"}
 
 
 def shared_objects(folder: Path) -> list[Path]:
@@ -102,46 +50,21 @@ def check_instructions(libraries: Sequence[Path], target: CpuTarget) -> None:
 def instructions(library: Path) -> Iterator[Instruction]:
     """Every instruction in the executable sections of `library`, which is an ELF file."""
     function = "?"
-    told = _objdump("--disassemble", "--disassembler-options=intel", "--demangle", "--wide", "--insn-width=16", str(library))
+    told = _objdump(
+        "--disassemble",
+        "--disassembler-options=intel",
+        "--demangle",
+        "--wide",
+        "--insn-width=16",
+        str(library),
+    )
     for line in told:
         # "   1129:\t62 f1 7c 48 58 c1    \tvaddps zmm0,zmm0,zmm1"
-        fields = line.split("\t")
+        fields = line.split("\t", 2)
         if len(fields) == 3:
             yield Instruction(tuple(fields[1].split()), " ".join(fields[2].split()), function)
         elif header := _HEADER.match(line):
             function = header[1]
-
-
-def beyond(instruction: Instruction, features: Sequence[str]) -> str:
-    """The feature, beyond `features`, that `instruction` needs; empty where it needs none."""
-    if "(bad)" in instruction.text:
-        return "a CPU that objdump does not know"
-    encoding = _encoding(instruction.code)
-    if encoding is not None and encoding not in features:
-        return encoding
-    name = instruction.name
-    for any_of, names in _BY_NAME:
-        if "avx512_fp16" in any_of and (encoding != "avx512f" or _F16C.fullmatch(name)):
-            continue
-        if names.fullmatch(name) and not set(any_of) & set(features):
-            return any_of[0]
-    return ""
-
-
-def _encoding(code: Sequence[str]) -> str | None:
-    """The feature that first had this encoding: EVEX (zmm, mask registers, ymm16 and up) `avx512f`, VEX `avx`,
-    XOP `xop`, else None. In 64-bit code these bytes begin nothing else."""
-    opcode = next((i for i, byte in enumerate(code) if byte not in _LEGACY_PREFIXES), None)
-    if opcode is None:
-        return None
-    if code[opcode] == "62":
-        return "avx512f"
-    if code[opcode] in ("c4", "c5"):
-        return "avx"
-    # 8f is `pop` as well, whose next byte has zeros where XOP's has a map of 8 or more.
-    if code[opcode] == "8f" and len(code) > opcode + 1 and int(code[opcode + 1], 16) & 0x1F >= 8:
-        return "xop"
-    return None
 
 
 def needed_glibc(libraries: Sequence[Path]) -> str:

@@ -35,7 +35,7 @@ def repack(raw: Path, package: Path, *, build: Path, keep_sources: bool) -> None
 
 
 def _without_machine(text: str, build: Path) -> str:
-    """`text` without the comments that name `build` (inductor ends with its commands), and without its path elsewhere."""
+    """`text` without the comments that name `build` (inductor's commands), and elsewhere without its path."""
     lines = text.splitlines(keepends=True)
     kept = [line for line in lines if not (line.startswith("//") and str(build) in line)]
     return "".join(kept).replace(f"{build}/", "")
@@ -57,7 +57,9 @@ def _write(folder: Path, package: Path) -> None:
     """Write the files under `folder` into the archive `package`, whose name becomes that of its top folder."""
     import torch
 
-    files = sorted((path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file())
+    files = sorted(
+        (path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file()
+    )
     # PyTorchFileWriter writes the entries of its own.
     files = [(name, path) for name, path in files if not name.startswith(".data/")]
     beside = package.with_name(".partial") / package.name

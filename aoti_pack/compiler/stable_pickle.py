@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 
 class _SortedSets(pickle._Pickler):
     """Pickles sets in sorted order. The pickler in C cannot be told how to pickle a set."""
 
-    dispatch = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]
+    dispatch: ClassVar[dict[type, Callable[..., None]]] = {
+        **pickle._Pickler.dispatch,
+        set: lambda self, items: self._save_sorted(set, items),
+        frozenset: lambda self, items: self._save_sorted(frozenset, items),
+    }
 
-    def _save_set(self, items: set[Any]) -> None:
-        self.save_reduce(set, (sorted(items, key=repr),), obj=items)  # type: ignore[attr-defined]
-
-    def _save_frozenset(self, items: frozenset[Any]) -> None:
-        self.save_reduce(frozenset, (sorted(items, key=repr),), obj=items)  # type: ignore[attr-defined]
-
-    dispatch[set] = _save_set
-    dispatch[frozenset] = _save_frozenset
+    def _save_sorted(self, kind: type, items: set[Any] | frozenset[Any]) -> None:
+        self.save_reduce(kind, (sorted(items, key=repr),), obj=items)  # type: ignore[attr-defined]
 
 
 def save(content: object, path: Path) -> None:

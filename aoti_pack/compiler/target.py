@@ -14,6 +14,7 @@ from aoti_pack.recipe import Recipe
 if TYPE_CHECKING:
     import torch
 
+
 def cpu_features() -> tuple[str, ...]:
     """The features of this CPU that code may use, as `/proc/cpuinfo` names them; empty where it does not say."""
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
@@ -40,9 +41,7 @@ def describe_target(options: CompileOptions, unpacked: Path) -> Target:
     if device.startswith("cuda"):
         major, minor = torch.cuda.get_device_capability(device)
         march = f"sm_{major}{minor}"
-    return Target(
-        device, platform.machine(), march, simd_name(cpu), cpu.features, needed_glibc(libraries)
-    )
+    return Target(device, platform.machine(), march, simd_name(cpu), cpu.features, needed_glibc(libraries))
 
 
 def torch_range(version: str) -> tuple[str, str]:
