@@ -46,6 +46,10 @@ def cpp_package(name: str) -> Path:
     return compiled_package(f"{CPP_RECIPES}:{name}", dtype="bfloat16" if name == "half" else "float32")
 
 
+def _compilers(root: Path) -> list[Path]:
+    return sorted(path for path in (root / "compiler" / "cxx").iterdir() if path.suffix != ".md")
+
+
 def _digest(source: str, settings: Mapping[str, Any], dtype: str) -> str:
     import torch
 
@@ -53,7 +57,7 @@ def _digest(source: str, settings: Mapping[str, Any], dtype: str) -> str:
     file = Path(source.rpartition(":")[0])
     own = [file] if file.suffix == ".py" else sorted((root / "models").glob("*.py"))
     content = hashlib.sha256()
-    for path in [*own, *sorted(root.glob("*.py")), *sorted((root / "compiler").glob("*.py"))]:
+    for path in [*own, *sorted(root.glob("*.py")), *sorted((root / "compiler").glob("*.py")), *_compilers(root)]:
         if path.name not in ("cli.py", "console.py"):
             content.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     # The source counts as it is written: the manifest carries it.

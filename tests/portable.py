@@ -1,5 +1,5 @@
-"""One small package compiled for x86-64-v3 by the command line, several times over: in processes of their own, each with
-its own temp folder, its own order of sets, and its own output folder."""
+"""One small package, compiled by the command line several times over: each time in a process of its own, with its
+own temp folder, order of sets and output folder."""
 
 from __future__ import annotations
 

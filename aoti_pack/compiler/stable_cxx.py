@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from aoti_pack.compiler.march import compiler
+from aoti_pack.errors import UserError
 
 _COMMANDS = Path(__file__).resolve().parent / "cxx"
 
@@ -24,6 +25,8 @@ def stable_compiler(build: Path) -> Iterator[dict[str, Any]]:
 
     real = compiler()
     command = _COMMANDS / ("clang++" if "clang" in Path(real).name else "g++")
+    if not os.access(command, os.X_OK):
+        raise UserError(f"{command} cannot be executed", mend="reinstall aoti-pack where programs may run")
     variables = {
         "AOTI_PACK_CXX": real,
         "AOTI_PACK_BUILD_DIR": str(build),
