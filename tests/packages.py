@@ -57,7 +57,12 @@ def _digest(source: str, settings: Mapping[str, Any], dtype: str) -> str:
     file = Path(source.rpartition(":")[0])
     own = [file] if file.suffix == ".py" else sorted((root / "models").glob("*.py"))
     content = hashlib.sha256()
-    for path in [*own, *sorted(root.glob("*.py")), *sorted((root / "compiler").glob("*.py")), *_compilers(root)]:
+    for path in [
+        *own,
+        *sorted(root.glob("*.py")),
+        *sorted((root / "compiler").glob("*.py")),
+        *_compilers(root),
+    ]:
         if path.name not in ("cli.py", "console.py"):
             content.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     # The source counts as it is written: the manifest carries it.
