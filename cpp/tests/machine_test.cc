@@ -97,8 +97,8 @@ std::string Told(const Json& target, const Machine& machine) {
 TEST(Machine, WhatFitsPasses) {
   EXPECT_EQ(Told({{"cpu_features", {"avx2"}}}, Here()), "");
   EXPECT_EQ(Told({{"glibc", "2.9"}}, Here()), "");
-  EXPECT_EQ(Told({}, {"x86_64", "", "3.0", "2.12.9"}), "");
-  EXPECT_EQ(Told({}, {"x86_64", "", "2.36", "2.14.1"}), "");
+  EXPECT_EQ(Told(Json::object(), {"x86_64", "", "3.0", "2.12.9"}), "");
+  EXPECT_EQ(Told(Json::object(), {"x86_64", "", "2.36", "2.14.1"}), "");
 }
 
 TEST(Machine, WhatIsMissingIsNamedWithTheMend) {
@@ -117,7 +117,7 @@ TEST(Machine, WhatIsMissingIsNamedWithTheMend) {
   for (const char* torch : {"2.11.0", "2.15.0", "3.13.0", "1.13.0"}) {
     Machine machine = Here();
     machine.torch = torch;
-    EXPECT_EQ(Told({}, machine),
+    EXPECT_EQ(Told(Json::object(), machine),
               std::string("the package needs torch 2.12 to 2.14, and this backend runs torch ") +
                   torch +
                   ": compile it with this torch, or build the backend for torch 2.12 to 2.14");
