@@ -43,7 +43,9 @@ def link() -> zipfile.ZipInfo:
         ("evil.so", "leaves"),
         (link(), "not a plain file"),
         ("m/good", "twice"),
-        ("other/good", "twice"),
+        ("other/good", "top folders 'm' and 'other'"),
+        ("m//good", "leaves"),
+        ("m/./good", "leaves"),
         ("m/good/inner", "both as a file and as a folder"),
     ],
 )
