@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from aoti_pack import __version__, console
+from aoti_pack.commands.config import config_command
 from aoti_pack.errors import ProofError, UserError
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -196,6 +197,9 @@ def package(
     console.out.print(
         f"wrote {done.path}/{done.version} (max_batch_size {done.max_batch_size})", markup=False
     )
+
+
+main.add_command(config_command)
 
 
 @main.command("build-backend")

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 # The largest finite value; float64 holds every finite number of Python's and of JSON's.
 _LARGEST: Mapping[str, float] = {
@@ -29,3 +33,13 @@ def fill_fault(dtype: str, value: object) -> str | None:
     if fits and math.isfinite(value) and abs(value) <= largest:  # type: ignore[arg-type]
         return None
     return f"a finite number that {dtype} holds"
+
+
+def filled(
+    shape: Sequence[int], value: int | float | bool, dtype: torch.dtype, device: str = "cpu"
+) -> torch.Tensor:
+    """A tensor of `value` everywhere, as the backend fills an input that a request leaves out."""
+    import torch
+
+    # torch.full takes no scalar beyond int64; as a tensor it is exact.
+    return torch.tensor(value, dtype=dtype, device=device).expand(list(shape)).contiguous()

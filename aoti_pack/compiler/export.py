@@ -184,9 +184,7 @@ def _symbols(recipe: Recipe, fakes: Mapping[str, Any]) -> tuple[dict[Any, str], 
     return naming, tuple(symbols.values())
 
 
-def _spec(
-    recipe: Recipe, name: str, fake: Any, naming: Mapping[Any, str], *, is_input: bool
-) -> TensorSpec:
+def _spec(recipe: Recipe, name: str, fake: Any, naming: Mapping[Any, str], *, is_input: bool) -> TensorSpec:
     import sympy
     import torch
 

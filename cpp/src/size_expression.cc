@@ -7,6 +7,15 @@
 #include <utility>
 
 namespace aoti {
+namespace {
+
+std::string Quoted(std::string_view text) {
+  std::string quoted = "'";
+  quoted += text;
+  return quoted += '\'';
+}
+
+}  // namespace
 
 // Recursive descent over the text; appends the steps in the order in which they are evaluated.
 class SizeParser {
@@ -18,7 +27,7 @@ class SizeParser {
     AOTI_RETURN_IF_ERROR(Sum());
     SkipSpace();
     // "/" and whatever else Python may have between two terms.
-    if (!rest_.empty()) return Unknown("'" + std::string(rest_.substr(0, 1)) + "'");
+    if (!rest_.empty()) return Unknown(Quoted(rest_.substr(0, 1)));
     return std::move(made_);
   }
 
@@ -95,14 +104,14 @@ class SizeParser {
       int64_t number = 0;
       const auto parsed = std::from_chars(word.data(), word.data() + word.size(), number);
       if (parsed.ec != std::errc() || parsed.ptr != word.data() + word.size()) {
-        return Wrong("'" + std::string(word) + "' is no number");
+        return Wrong(Quoted(word) + " is no number");
       }
       Append(Op::kNumber, number);
       return {};
     }
     if (Take("(")) return Call(word);
     const auto found = std::find(symbols_.begin(), symbols_.end(), word);
-    if (found == symbols_.end()) return Wrong("'" + std::string(word) + "' is no symbol");
+    if (found == symbols_.end()) return Wrong(Quoted(word) + " is no symbol");
     Append(Op::kSymbol, found - symbols_.begin());
     return {};
   }
@@ -115,7 +124,7 @@ class SizeParser {
                                                               {"FloorDiv", Op::kDivide}};
     const auto* known = std::find_if(std::begin(kFunctions), std::end(kFunctions),
                                      [function](const auto& f) { return f.first == function; });
-    if (known == std::end(kFunctions)) return Unknown("'" + std::string(function) + "'");
+    if (known == std::end(kFunctions)) return Unknown(Quoted(function));
     size_t arguments = 0;
     do {
       AOTI_RETURN_IF_ERROR(Sum());
@@ -124,7 +133,7 @@ class SizeParser {
     const bool any_number = known->second == Op::kMax || known->second == Op::kMin;
     if (!Take(")")) return Wrong("expected ')'");
     if (!any_number && arguments != 2) {
-      return Wrong("'" + std::string(function) + "' takes two arguments");
+      return Wrong(Quoted(function) + " takes two arguments");
     }
     return {};
   }
@@ -144,10 +153,10 @@ class SizeParser {
   void Append(Op op, int64_t operand = 0) { made_.steps_.push_back({op, operand}); }
 
   Status Wrong(const std::string& what) const {
-    return InvalidArgument("the size '" + std::string(text_) + "': " + what);
+    return InvalidArgument("the size " + Quoted(text_) + ": " + what);
   }
   Status Unknown(const std::string& what) const {
-    return Unsupported("the size '" + std::string(text_) + "': " + what + " is not known here");
+    return Unsupported("the size " + Quoted(text_) + ": " + what + " is not known here");
   }
 
   const std::string_view text_;
