@@ -15,6 +15,7 @@ import click
 from aoti_pack import __version__, console
 from aoti_pack.commands.compile import compile_command
 from aoti_pack.commands.shared import FOLDER, JSON
+from aoti_pack.commands.config import config_command
 from aoti_pack.errors import ProofError, UserError
 
 
@@ -148,6 +149,9 @@ def package(
     console.out.print(
         f"wrote {done.path}/{done.version} (max_batch_size {done.max_batch_size})", markup=False
     )
+
+
+main.add_command(config_command)
 
 
 @main.command("build-backend")

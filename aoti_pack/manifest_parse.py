@@ -10,6 +10,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_args
 
+from aoti_pack.fill_value import fill_fault
 from aoti_pack.manifest import (
     SCHEMA,
     WIRE_DATATYPES,
@@ -172,6 +173,7 @@ def _validate(manifest: Manifest) -> None:
     for kind, tensors in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
         for tensor in tensors:
             _validate_tensor(tensor, f"{kind}.{tensor.name}", set(names), expressions=kind == "outputs")
+    _validate_optional(manifest)
     if manifest.batching.symbol is not None and manifest.batching.symbol not in names:
         raise ManifestError(f"batching.symbol: no symbol is called {manifest.batching.symbol!r}")
     if manifest.batching.symbol is not None:
@@ -252,11 +254,21 @@ def _validate_tensor(tensor: TensorSpec, where: str, symbols: set[str], *, expre
 
 
 def _validate_default(tensor: TensorSpec, where: str, is_output: bool) -> None:
-    kinds = (bool,) if tensor.dtype == "bool" else (int,) if "int" in tensor.dtype else (int, float)
-    is_bool = isinstance(tensor.default, bool)
-    if is_output or not isinstance(tensor.default, kinds) or is_bool != (tensor.dtype == "bool"):
-        expected = "none on an output" if is_output else f"a value of {tensor.dtype}"
+    expected = "none on an output" if is_output else fill_fault(tensor.dtype, tensor.default)
+    if expected is not None:
         raise ManifestError(f"{where}.default: expected {expected}, got {tensor.default!r}")
+
+
+def _validate_optional(manifest: Manifest) -> None:
+    """The sizes of an optional input must be told by inputs that are always there."""
+    told = {dim for tensor in manifest.inputs if tensor.default is None for dim in tensor.shape}
+    for tensor in manifest.inputs:
+        untold = [dim for dim in tensor.shape if isinstance(dim, str) and dim not in told]
+        if tensor.default is not None and untold:
+            raise ManifestError(
+                f"inputs.{tensor.name}.default: no input without a default has the symbol {untold[0]!r} of its "
+                f"shape {list(tensor.shape)}"
+            )
 
 
 def _unique(names: list[str], where: str) -> None:

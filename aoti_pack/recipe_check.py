@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aoti_pack.errors import UserError
+from aoti_pack.fill_value import fill_fault
 from aoti_pack.manifest import WIRE_DATATYPES
 from aoti_pack.recipe import Recipe, dim_name, leaves
 
@@ -18,6 +19,7 @@ def check_recipe(recipe: Recipe) -> None:
     for path, dims in recipe.dynamic.items():
         _check_dims(recipe, path, dims, inputs)
     _check_ranges(recipe, inputs)
+    _check_optional(recipe, inputs)
     _check_constant_examples(recipe, inputs)
     _check_tolerance(recipe)
     _check_outputs(recipe)
@@ -117,6 +119,39 @@ def _check_ranges(recipe: Recipe, inputs: Mapping[str, Any]) -> None:
                 recipe,
                 f"ranges[{path!r}] is {low}..{high}, expected lowest <= highest, both within {leaf.dtype}",
             )
+
+
+def _check_optional(recipe: Recipe, inputs: Mapping[str, Any]) -> None:
+    """An input that a request may leave out: its value fits, and the other inputs tell its sizes."""
+    import torch
+
+    told = {
+        dim_name(dim)
+        for path, dims in recipe.dynamic.items()
+        if path not in recipe.optional
+        for dim in dims.values()
+    }
+    for path, value in recipe.optional.items():
+        leaf = inputs.get(path)
+        if not isinstance(leaf, torch.Tensor):
+            raise _fault(
+                recipe, f"optional names {path!r}, which is not a tensor input; there are {', '.join(inputs)}"
+            )
+        dtype = str(leaf.dtype).removeprefix("torch.")
+        # Other dtypes are told by the export, which names those that the protocol carries.
+        if dtype in WIRE_DATATYPES and (expected := fill_fault(dtype, value)):
+            raise _fault(recipe, f"optional[{path!r}] is {value!r}, expected {expected}")
+        for axis, dim in recipe.dynamic.get(path, {}).items():
+            if dim_name(dim) not in told:
+                raise _fault(
+                    recipe,
+                    f"optional[{path!r}]: axis {axis} has the size {dim_name(dim)!r}, which no required input has",
+                    "a request that leaves it out must still tell its size: make that axis fixed, or require "
+                    "another input with it",
+                )
+    tensors = [path for path, leaf in inputs.items() if isinstance(leaf, torch.Tensor)]
+    if recipe.optional and all(path in recipe.optional for path in tensors):
+        raise _fault(recipe, "every tensor input is optional", "leave one out of `optional`")
 
 
 def _check_tolerance(recipe: Recipe) -> None:

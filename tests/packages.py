@@ -16,7 +16,7 @@ from aoti_pack.progress import silent
 _HERE = Path(__file__).resolve().parent
 RECIPES = _HERE / "recipes"
 CPP_RECIPES = _HERE.parent / "cpp" / "tests" / "recipes.py"
-CPP_MODELS = ("arith", "select", "half", "lookup", "scale")
+CPP_MODELS = ("arith", "select", "half", "lookup", "scale", "contract", "dtypes")
 # Read before any test points AOTI_PACK_HOME elsewhere.
 _CACHE = user_cache() / "test-packages"
 

@@ -42,12 +42,14 @@ class ModelClient:
         self._channel.close()
 
     def prepare(self, inputs: Inputs) -> bytes:
-        """The request for `inputs`, to be sent any number of times by `send`."""
+        """The request for `inputs`, to be sent any number of times by `send`. Optional ones may be left out."""
         import torch
 
         request = self._messages.ModelInferRequest(model_name=self._name)
         found = dict(leaves(inputs))
         for spec in self._manifest.inputs:
+            if spec.default is not None and spec.name not in found:
+                continue
             tensor = found[spec.name]
             shape = list(tensor.shape)
             if len(shape) == (1 if self._manifest.wire == "rows" else 0):

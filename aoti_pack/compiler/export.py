@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aoti_pack.errors import UserError
+from aoti_pack.fill_value import fill_fault
 from aoti_pack.manifest import WIRE_DATATYPES, BakedScalar, Symbol, TensorSpec
 from aoti_pack.recipe import Inputs, Recipe, dim_name, leaves, map_leaves
 
@@ -134,7 +135,7 @@ def _describe(recipe: Recipe, program: torch.export.ExportedProgram, model: nn.M
         _check_baked(recipe, scalar)
 
     naming, symbols = _symbols(recipe, fakes)
-    inputs = tuple(_spec(recipe, path, fake, naming) for path, fake in fakes.items())
+    inputs = tuple(_spec(recipe, path, fake, naming, is_input=True) for path, fake in fakes.items())
     for spec in inputs:
         for dim in spec.shape:
             if isinstance(dim, str) and dim not in {symbol.name for symbol in symbols}:
@@ -183,7 +184,7 @@ def _symbols(recipe: Recipe, fakes: Mapping[str, Any]) -> tuple[dict[Any, str], 
     return naming, tuple(symbols.values())
 
 
-def _spec(recipe: Recipe, name: str, fake: Any, naming: Mapping[Any, str]) -> TensorSpec:
+def _spec(recipe: Recipe, name: str, fake: Any, naming: Mapping[Any, str], *, is_input: bool) -> TensorSpec:
     import sympy
     import torch
 
@@ -207,7 +208,10 @@ def _spec(recipe: Recipe, name: str, fake: Any, naming: Mapping[Any, str]) -> Te
             )
         named = {s: sympy.Symbol(n, integer=True, nonnegative=True) for s, n in naming.items()}
         shape.append(str(expression.subs(named, simultaneous=True)))
-    return TensorSpec(name, dtype, WIRE_DATATYPES[dtype], tuple(shape))
+    default = recipe.optional.get(name) if is_input else None
+    if default is not None and (expected := fill_fault(dtype, default)):
+        raise UserError(f"recipe {recipe.name!r}: optional[{name!r}] is {default!r}, expected {expected}")
+    return TensorSpec(name, dtype, WIRE_DATATYPES[dtype], tuple(shape), default=default)
 
 
 def _outputs(
@@ -225,5 +229,5 @@ def _outputs(
         value = given.get(name) if isinstance(name, str) else name
         if not isinstance(value, torch.Tensor):
             raise UserError(f"recipe {recipe.name!r}: output {wanted!r} is {value!r}, expected a tensor")
-        specs.append(_spec(recipe, wanted, value, naming))
+        specs.append(_spec(recipe, wanted, value, naming, is_input=False))
     return tuple(specs)

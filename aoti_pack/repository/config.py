@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from aoti_pack.errors import UserError
 from aoti_pack.manifest import Manifest, TensorSpec, WireForm
+from aoti_pack.repository.pbtxt import Enum, Statement, render
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def wire_form(manifest: Manifest, serving: Serving) -> tuple[WireForm, int]:
     return "rows", asked or batching.max
 
 
-def config_text(
+def model_config(
     manifest: Manifest,
     serving: Serving,
     *,
@@ -77,31 +78,33 @@ def config_text(
     warmup: Sequence[WarmupInput] = (),
     warmup_rows: int = 1,
     parameters: Mapping[str, str] | None = None,
-) -> str:
-    """The text of `config.pbtxt` for `manifest` (whose `wire` is already decided)."""
+) -> dict[str, Any]:
+    """`config.pbtxt` for `manifest` (whose `wire` is already decided), in protobuf's JSON form."""
     form, max_batch_size = wire_form(manifest, serving)
     kind = "KIND_GPU" if manifest.target.device.startswith("cuda") else "KIND_CPU"
-    lines = [
-        "# Written by aoti-pack from manifest.json.",
-        f"name: {_quote(name)}",
-        f"backend: {_quote(backend)}",
-        f"max_batch_size: {max_batch_size}",
-        *(_tensor("input", spec, form) for spec in manifest.inputs),
-        *(_tensor("output", spec, form) for spec in manifest.outputs),
-        f"instance_group [ {{ count: {serving.instances} kind: {kind} }} ]",
-    ]
+    config: dict[str, Any] = {
+        "name": name,
+        "backend": backend,
+        "max_batch_size": max_batch_size,
+        "input": [_tensor(spec, form) for spec in manifest.inputs],
+        "output": [_tensor(spec, form) for spec in manifest.outputs],
+        "instance_group": [{"count": serving.instances, "kind": Enum(kind)}],
+    }
     if max_batch_size > 1:
-        lines.append(f"dynamic_batching {{ max_queue_delay_microseconds: {serving.max_queue_delay_us} }}")
+        config["dynamic_batching"] = {"max_queue_delay_microseconds": serving.max_queue_delay_us}
     chosen = dict(parameters or {})
     if serving.threads is not None:
         chosen["threads"] = str(serving.threads)
-    lines += [
-        f"parameters {{ key: {_quote(key)} value {{ string_value: {_quote(value)} }} }}"
-        for key, value in chosen.items()
-    ]
+    if chosen:
+        config["parameters"] = {key: {"string_value": value} for key, value in chosen.items()}
     if warmup:
-        lines.append(_warmup(warmup, warmup_rows))
-    return "\n".join(lines) + "\n"
+        config["model_warmup"] = [_warmup(warmup, warmup_rows)]
+    return config
+
+
+def config_text(config: Mapping[str, Any], comments: Mapping[Statement, Sequence[str]] | None = None) -> str:
+    """The text of `config.pbtxt` for what `model_config` gave."""
+    return "# Written by aoti-pack from manifest.json.\n" + render(config, comments)
 
 
 def wire_dims(spec: TensorSpec, form: WireForm) -> tuple[list[int], bool]:
@@ -114,34 +117,32 @@ def wire_dims(spec: TensorSpec, form: WireForm) -> tuple[list[int], bool]:
     return (dims, False) if dims else ([1], True)
 
 
-def _tensor(kind: str, spec: TensorSpec, form: WireForm) -> str:
+def _tensor(spec: TensorSpec, form: WireForm) -> dict[str, Any]:
     dims, scalar = wire_dims(spec, form)
+    entry: dict[str, Any] = {"name": spec.name, "data_type": config_type(spec.datatype), "dims": dims}
     # At max_batch_size 0 an empty reshape is refused; the backend itself squeezes and answers 0-d there.
-    reshape = " reshape { shape: [ ] }" if scalar and form == "rows" else ""
-    shown = ", ".join(map(str, dims))
-    return (
-        f"{kind} {{ name: {_quote(spec.name)} data_type: {config_type(spec.datatype)} "
-        f"dims: [ {shown} ]{reshape} }}"
-    )
+    if scalar and form == "rows":
+        entry["reshape"] = {"shape": []}
+    if spec.default is not None:
+        entry["optional"] = True
+    return entry
 
 
-def config_type(datatype: str) -> str:
+def config_type(datatype: str) -> Enum:
     """`TYPE_…` as config.pbtxt writes a KServe datatype."""
-    return f"TYPE_{datatype}"
+    return Enum(f"TYPE_{datatype}")
 
 
-def _warmup(inputs: Sequence[WarmupInput], rows: int) -> str:
-    lines = [f'model_warmup [ {{ name: "sample" batch_size: {rows}']
-    for item in inputs:
-        dims = ", ".join(map(str, item.dims))
-        lines.append(
-            f"  inputs {{ key: {_quote(item.spec.name)} value {{ data_type: {config_type(item.spec.datatype)} "
-            f"dims: [ {dims} ] input_data_file: {_quote(item.file)} }} }}"
-        )
-    lines.append("} ]")
-    return "\n".join(lines)
-
-
-def _quote(text: str) -> str:
-    # Protobuf's text format reads the escapes of JSON strings for everything printable.
-    return json.dumps(text, ensure_ascii=False)
+def _warmup(inputs: Sequence[WarmupInput], rows: int) -> dict[str, Any]:
+    return {
+        "name": "sample",
+        "batch_size": rows,
+        "inputs": {
+            item.spec.name: {
+                "data_type": config_type(item.spec.datatype),
+                "dims": list(item.dims),
+                "input_data_file": item.file,
+            }
+            for item in inputs
+        },
+    }

@@ -6,19 +6,18 @@ import dataclasses
 import os
 import re
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aoti_pack.atomic import new_directory
 from aoti_pack.compiler.archive import unpack
-from aoti_pack.compiler.build import SAMPLE_FILE, describe_file
+from aoti_pack.compiler.build import describe_file
 from aoti_pack.compiler.verify import check_files
 from aoti_pack.errors import UserError
-from aoti_pack.manifest import FILE_NAME, Manifest, PackageSpec, TensorSpec, WireForm
-from aoti_pack.recipe import leaves
-from aoti_pack.repository.config import Serving, WarmupInput, config_text, wire_dims, wire_form
+from aoti_pack.manifest import FILE_NAME, Manifest, PackageSpec
+from aoti_pack.repository.config import Serving, config_text
+from aoti_pack.repository.plan import Plan, plan_model
 from aoti_pack.repository.python_twin import add_twin
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 CONFIG_FILE = "config.pbtxt"
 _LARGEST_VERSION = 2**63 - 1  # the server's core reads it as int64
 _VERSION = re.compile(r"[0-9]+")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
 
 @dataclass(frozen=True)
@@ -56,18 +54,13 @@ def write_model(
     Other versions of NAME stay; an existing VERSION is replaced. UserError when the package is damaged, a name
     or version is not one, or the serving options contradict the proof.
     """
-    serving = serving or Serving()
-    manifest = Manifest.load(folder)
-    check_files(folder, manifest)
-    name = name or (manifest.name if backend == "aoti" else f"{manifest.name}_python")
-    if not _NAME.fullmatch(name):
-        raise UserError(f"--name {name!r} cannot be a model's name", mend="use letters, digits, _ - and .")
+    check_files(folder, Manifest.load(folder))
+    plan = plan_model(folder, name=name, backend=backend, compile_twin=compile_twin, serving=serving)
+    name, manifest, max_batch_size = plan.name, plan.manifest, plan.max_batch_size
     if not 1 <= version <= _LARGEST_VERSION:
         raise UserError(f"--version is {version}, expected 1 to {_LARGEST_VERSION}")
     if repo.exists() and not repo.is_dir():
         raise UserError(f"{repo} is a file, expected a folder")
-    form, max_batch_size = wire_form(manifest, serving)
-    manifest = dataclasses.replace(manifest, wire=form)
 
     final = repo / name
     if final.exists() and not _is_model(final):
@@ -78,30 +71,23 @@ def write_model(
         _keep_other_versions(final, beside, version)
         target = beside / str(version)
         target.mkdir()
-        parameters: Mapping[str, str] = {}
         if backend == "aoti":
             manifest = _unpack_package(folder, manifest, target)
         else:
-            manifest, parameters = add_twin(folder, manifest, target, compiled=compile_twin)
+            manifest = add_twin(folder, manifest, target)
         manifest.save(target)
-        warmup, rows = _write_warmup(folder, manifest, beside)
-        (beside / CONFIG_FILE).write_text(
-            config_text(
-                manifest,
-                serving,
-                name=name,
-                backend=backend,
-                warmup=warmup,
-                warmup_rows=min(rows, max_batch_size) if max_batch_size else 1,
-                parameters=parameters,
-            ),
-            encoding="utf-8",
-        )
+        _write_warmup(plan, beside)
+        (beside / CONFIG_FILE).write_text(config_text(plan.config), encoding="utf-8")
     return Written(final, name, version, max_batch_size)
 
 
 def _is_model(path: Path) -> bool:
-    return path.is_dir() and ((path / CONFIG_FILE).is_file() or not any(path.iterdir()))
+    """A folder that is empty, or laid out as a model: with config.pbtxt or, served by what its versions say,
+    without one."""
+    if not path.is_dir():
+        return False
+    versioned = any((folder / FILE_NAME).is_file() for _, folder in _other_versions(path, 0))
+    return versioned or (path / CONFIG_FILE).is_file() or not any(path.iterdir())
 
 
 def _staging(repo: Path) -> Path:
@@ -166,32 +152,14 @@ def _unpack_package(folder: Path, manifest: Manifest, target: Path) -> Manifest:
     )
 
 
-def _write_warmup(folder: Path, manifest: Manifest, model: Path) -> tuple[list[WarmupInput], int]:
+def _write_warmup(plan: Plan, model: Path) -> None:
     """The recipe's example as Triton's warm-up request, so that readiness means warm."""
-    import torch
-
-    sample = torch.load(folder / SAMPLE_FILE, weights_only=True)
-    found: dict[str, Any] = dict(leaves(sample))
     (model / "warmup").mkdir()
-    items, rows = [], 1
-    for index, spec in enumerate(manifest.inputs):
-        tensor = found[spec.name]
-        file = f"{index}.bin"
+    for file, tensor in plan.warmup.items():
         (model / "warmup" / file).write_bytes(_raw(tensor))
-        items.append(WarmupInput(spec, _dims(spec, tensor, manifest.wire), file))
-        if manifest.wire == "rows":
-            rows = int(tensor.shape[0])
-    return items, rows
 
 
 def _raw(tensor: torch.Tensor) -> bytes:
     import torch
 
     return tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-
-
-def _dims(spec: TensorSpec, tensor: torch.Tensor, form: WireForm) -> tuple[int, ...]:
-    _, scalar = wire_dims(spec, form)
-    if scalar:
-        return (1,)
-    return tuple(tensor.shape[1:] if form == "rows" else tensor.shape)

@@ -13,13 +13,15 @@ from aoti_pack.manifest import Manifest
 from aoti_pack.recipe import file_module_name
 
 
-def add_twin(
-    folder: Path, manifest: Manifest, target: Path, *, compiled: bool
-) -> tuple[Manifest, Mapping[str, str]]:
+def twin_parameters(*, compiled: bool) -> Mapping[str, str]:
+    """The `parameters` of the twin's config.pbtxt: whether it runs the eager model or compiles it first."""
+    return {"mode": "compile" if compiled else "eager"}
+
+
+def add_twin(folder: Path, manifest: Manifest, target: Path) -> Manifest:
     """Write the twin of the package in `folder` into the version folder `target`.
 
-    Returns the manifest of what was written, and the config's `parameters`. UserError when the eager model
-    could not be pickled at compile time.
+    Returns the manifest of what was written. UserError when the eager model could not be pickled at compile time.
     """
     if not (folder / EAGER_FILE).is_file():
         raise UserError(
@@ -36,5 +38,4 @@ def add_twin(
         # The pickle names its classes by this module; Triton's stub puts the version folder on the path.
         shutil.copyfile(source, target / f"{file_module_name(source)}.py")
     files = tuple(describe_file(target, path) for path in sorted(target.iterdir()))
-    mode = "compile" if compiled else "eager"
-    return dataclasses.replace(manifest, files=files), {"mode": mode}
+    return dataclasses.replace(manifest, files=files)

@@ -17,7 +17,8 @@ import triton_python_backend_utils as pb_utils
 from torch.utils import _pytree as pytree
 from torch.utils.dlpack import from_dlpack
 
-from aoti_pack.manifest import Manifest, TensorSpec
+from aoti_pack.fill_value import filled
+from aoti_pack.manifest import Manifest
 from aoti_pack.recipe import map_leaves
 
 
@@ -56,9 +57,8 @@ class TritonPythonModel:
         return responses
 
     def _run(self, requests: list[Any]) -> list[Any]:
-        columns = {
-            spec.name: [self._input(request, spec) for request in requests] for spec in self.manifest.inputs
-        }
+        rows_of = [self._inputs(request) for request in requests]
+        columns = {spec.name: [row[spec.name] for row in rows_of] for spec in self.manifest.inputs}
         joined = {name: torch.cat(parts) if len(parts) > 1 else parts[0] for name, parts in columns.items()}
         inputs = map_leaves(self.structure, lambda path, leaf: joined.get(path, leaf))  # noqa: PLW0108
         outputs = [output.contiguous() for output in pytree.tree_leaves(self.model(**inputs))]
@@ -68,11 +68,21 @@ class TritonPythonModel:
         cuts = zip(*(output.split(rows) for output in outputs), strict=True)
         return [self._response(cut) for cut in cuts]
 
-    def _input(self, request: Any, spec: TensorSpec) -> torch.Tensor:
-        tensor = from_dlpack(pb_utils.get_input_tensor_by_name(request, spec.name).to_dlpack()).to(
-            self.device
-        )
-        return tensor if spec.shape else tensor.reshape(())
+    def _inputs(self, request: Any) -> dict[str, torch.Tensor]:
+        """Every input by name; one that the request leaves out is filled with its default."""
+        found: dict[str, torch.Tensor] = {}
+        sizes: dict[int | str, int] = {}
+        for spec in self.manifest.inputs:
+            given = pb_utils.get_input_tensor_by_name(request, spec.name)
+            if given is not None:
+                tensor = from_dlpack(given.to_dlpack()).to(self.device)
+                found[spec.name] = tensor if spec.shape else tensor.reshape(())
+                sizes.update(zip(spec.shape, found[spec.name].shape, strict=True))
+        for spec in self.manifest.inputs:
+            if spec.name not in found and spec.default is not None:
+                shape = [sizes[dim] if isinstance(dim, str) else dim for dim in spec.shape]
+                found[spec.name] = filled(shape, spec.default, getattr(torch, spec.dtype), self.device)
+        return found
 
     def _response(self, outputs: Sequence[torch.Tensor]) -> Any:
         named = zip(self.manifest.outputs, outputs, strict=True)

@@ -36,6 +36,21 @@ def check_repository(repository: Path, flags: Sequence[str] = ()) -> None:
             f"no model in {repository} has a version folder (found {names})",
             mend="a model is laid out as NAME/1/...; compile one into the repository first",
         )
+    for folder in models:
+        _check_backend_is_told(folder)
+
+
+def _check_backend_is_told(model: Path) -> None:
+    """A model of ours without config.pbtxt is found by its folder's name alone: `NAME.aoti`, NAME without a dot."""
+    ours = any((version / "manifest.json").is_file() for version in _versions(model))
+    if not ours or (model / "config.pbtxt").exists():
+        return
+    name, _, backend = model.name.partition(".")  # the server's core splits at the first dot
+    if not name or backend != "aoti":
+        raise UserError(
+            f"{model} has no config.pbtxt, and its name does not tell the server the backend",
+            mend=f'call the folder {name or "model"}.aoti, or write the line backend: "aoti" into {model}/config.pbtxt',
+        )
 
 
 def _versions(model: Path) -> list[Path]:

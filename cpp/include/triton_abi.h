@@ -68,6 +68,14 @@ typedef enum {
 } TRITONSERVER_InstanceGroupKind;
 
 typedef enum {
+  TRITONSERVER_PARAMETER_STRING = 0,
+  TRITONSERVER_PARAMETER_INT = 1,
+  TRITONSERVER_PARAMETER_BOOL = 2,
+  TRITONSERVER_PARAMETER_DOUBLE = 3,
+  TRITONSERVER_PARAMETER_BYTES = 4
+} TRITONSERVER_ParameterType;
+
+typedef enum {
   TRITONSERVER_LOG_INFO = 0,
   TRITONSERVER_LOG_WARN = 1,
   TRITONSERVER_LOG_ERROR = 2,
@@ -99,6 +107,9 @@ TRITONSERVER_Error* TRITONSERVER_LogMessage(TRITONSERVER_LogLevel level, const c
 // The text belongs to the message.
 TRITONSERVER_Error* TRITONSERVER_MessageSerializeToJson(TRITONSERVER_Message* message,
                                                         const char** text, size_t* length);
+// The message keeps a copy of the text.
+TRITONSERVER_Error* TRITONSERVER_MessageNewFromSerializedJson(TRITONSERVER_Message** message,
+                                                              const char* text, size_t length);
 TRITONSERVER_Error* TRITONSERVER_MessageDelete(TRITONSERVER_Message* message);
 
 // The backend and its attributes.
@@ -114,6 +125,13 @@ TRITONSERVER_Error* TRITONBACKEND_ModelRepository(TRITONBACKEND_Model* model,
                                                   const char** path);
 TRITONSERVER_Error* TRITONBACKEND_ModelConfig(TRITONBACKEND_Model* model, uint32_t config_version,
                                               TRITONSERVER_Message** config);
+// Whether the server wants what config.pbtxt leaves out filled in, by a ModelSetConfig within
+// ModelInitialize. The message stays the caller's.
+TRITONSERVER_Error* TRITONBACKEND_ModelAutoCompleteConfig(TRITONBACKEND_Model* model,
+                                                          bool* complete);
+TRITONSERVER_Error* TRITONBACKEND_ModelSetConfig(TRITONBACKEND_Model* model,
+                                                 uint32_t config_version,
+                                                 TRITONSERVER_Message* config);
 TRITONSERVER_Error* TRITONBACKEND_ModelState(TRITONBACKEND_Model* model, void** state);
 TRITONSERVER_Error* TRITONBACKEND_ModelSetState(TRITONBACKEND_Model* model, void* state);
 
@@ -151,6 +169,13 @@ TRITONSERVER_Error* TRITONBACKEND_RequestOutputCount(TRITONBACKEND_Request* requ
                                                      uint32_t* count);
 TRITONSERVER_Error* TRITONBACKEND_RequestOutputName(TRITONBACKEND_Request* request, uint32_t index,
                                                     const char** name);
+// A parameter's value is a `const char*`, an int64_t, a bool or a double, by its type.
+TRITONSERVER_Error* TRITONBACKEND_RequestParameterCount(TRITONBACKEND_Request* request,
+                                                        uint32_t* count);
+TRITONSERVER_Error* TRITONBACKEND_RequestParameter(TRITONBACKEND_Request* request, uint32_t index,
+                                                   const char** key,
+                                                   TRITONSERVER_ParameterType* type,
+                                                   const void** value);
 TRITONSERVER_Error* TRITONBACKEND_RequestRelease(TRITONBACKEND_Request* request, uint32_t flags);
 TRITONSERVER_Error* TRITONBACKEND_InputProperties(TRITONBACKEND_Input* input, const char** name,
                                                   TRITONSERVER_DataType* datatype,

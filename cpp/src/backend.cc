@@ -40,6 +40,14 @@ Result<std::string> ConfigText(TRITONBACKEND_Model* model) {
   return std::string(text, length);
 }
 
+Status SetConfig(TRITONBACKEND_Model* model, const std::string& config) {
+  TRITONSERVER_Message* raw = nullptr;
+  AOTI_RETURN_IF_ERROR(FromServerError(
+      TRITONSERVER_MessageNewFromSerializedJson(&raw, config.data(), config.size())));
+  const std::unique_ptr<TRITONSERVER_Message, DeleteMessage> message(raw);
+  return FromServerError(TRITONBACKEND_ModelSetConfig(model, 1, message.get()));
+}
+
 Status InitializeModel(TRITONBACKEND_Model* handle) {
   const char* name = nullptr;
   const char* repository = nullptr;
@@ -52,9 +60,13 @@ Status InitializeModel(TRITONBACKEND_Model* handle) {
     return Unsupported(std::string(name) + ": the aoti backend needs its model in a file system");
   }
   AOTI_ASSIGN_OR_RETURN(const std::string config, ConfigText(handle));
+  bool complete = false;
+  AOTI_RETURN_IF_ERROR(FromServerError(TRITONBACKEND_ModelAutoCompleteConfig(handle, &complete)));
   AOTI_ASSIGN_OR_RETURN(
       std::unique_ptr<Model> model,
-      Model::Create(name, std::filesystem::path(repository) / std::to_string(version), config));
+      Model::Create(name, std::filesystem::path(repository) / std::to_string(version), config,
+                    complete));
+  if (model->config() != config) AOTI_RETURN_IF_ERROR(SetConfig(handle, model->config()));
   AOTI_RETURN_IF_ERROR(FromServerError(TRITONBACKEND_ModelSetState(handle, model.get())));
   static_cast<void>(model.release());  // the server holds it until ModelFinalize
   return {};

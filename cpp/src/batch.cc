@@ -101,6 +101,11 @@ Status Gatherer::GatherInput(size_t index, std::span<const CheckedRequest* const
   for (const CheckedRequest* request : requests) {
     const InputView& view = request->inputs[index];
     const uint64_t end = offset + view.bytes;
+    if (view.handle == nullptr) {
+      FillElements(memory + offset, view.bytes, *spec.fill, *spec.datatype);
+      offset = end;
+      continue;
+    }
     for (uint32_t i = 0; i < view.buffers; ++i) {
       AOTI_ASSIGN_OR_RETURN(const Buffer buffer, GetBuffer(view.handle, i, Place{}));
       if (buffer.bytes > end - offset) {

@@ -38,11 +38,36 @@ Status RequestChecker::Check(TRITONBACKEND_Request* request, CheckedRequest& che
   bool cancelled = false;
   AOTI_RETURN_IF_ERROR(FromServerError(TRITONBACKEND_RequestIsCancelled(request, &cancelled)));
   if (cancelled) return {StatusCode::kCancelled, model_ + ": the request was cancelled"};
-  checked.inputs.resize(manifest_.inputs.size());
+  AOTI_RETURN_IF_ERROR(CheckBaked(request));
+  checked.inputs.assign(manifest_.inputs.size(), InputView());
   checked.symbols.assign(manifest_.symbols.size(), CheckedRequest::kUnbound);
   AOTI_RETURN_IF_ERROR(FindInputs(request, checked));
+  // Those that are there bind the sizes of those that are not.
   for (size_t i = 0; i < manifest_.inputs.size(); ++i) {
-    AOTI_RETURN_IF_ERROR(CheckInput(i, checked));
+    if (checked.inputs[i].handle != nullptr) AOTI_RETURN_IF_ERROR(CheckInput(i, checked));
+  }
+  for (size_t i = 0; i < manifest_.inputs.size(); ++i) {
+    if (checked.inputs[i].handle == nullptr) AOTI_RETURN_IF_ERROR(FillInput(i, checked));
+  }
+  return {};
+}
+
+Status RequestChecker::CheckBaked(TRITONBACKEND_Request* request) const {
+  if (manifest_.baked.empty()) return {};
+  uint32_t count = 0;
+  AOTI_RETURN_IF_ERROR(FromServerError(TRITONBACKEND_RequestParameterCount(request, &count)));
+  for (uint32_t i = 0; i < count; ++i) {
+    const char* key = nullptr;
+    TRITONSERVER_ParameterType type = TRITONSERVER_PARAMETER_STRING;
+    const void* value = nullptr;
+    AOTI_RETURN_IF_ERROR(
+        FromServerError(TRITONBACKEND_RequestParameter(request, i, &key, &type, &value)));
+    for (const BakedScalar& baked : manifest_.baked) {
+      if (baked.name != key || SaysTheSame(baked, type, value)) continue;
+      return InvalidArgument(model_ + ": parameter '" + baked.name + "' is compiled in as " +
+                             baked.text + ", got " + ParameterText(type, value) +
+                             ": leave it out, or serve a package that is compiled for that value");
+    }
   }
   return {};
 }
@@ -50,36 +75,53 @@ Status RequestChecker::Check(TRITONBACKEND_Request* request, CheckedRequest& che
 Status RequestChecker::FindInputs(TRITONBACKEND_Request* request, CheckedRequest& checked) const {
   uint32_t count = 0;
   AOTI_RETURN_IF_ERROR(FromServerError(TRITONBACKEND_RequestInputCount(request, &count)));
+  for (uint32_t i = 0; i < count; ++i) {
+    const char* name = nullptr;
+    AOTI_RETURN_IF_ERROR(FromServerError(TRITONBACKEND_RequestInputName(request, i, &name)));
+    size_t index = 0;
+    while (index < manifest_.inputs.size() && manifest_.inputs[index].name != name) ++index;
+    if (index == manifest_.inputs.size()) return RefuseUnknown(name);
+    AOTI_RETURN_IF_ERROR(
+        FromServerError(TRITONBACKEND_RequestInput(request, name, &checked.inputs[index].handle)));
+  }
   for (size_t i = 0; i < manifest_.inputs.size(); ++i) {
     const TensorSpec& spec = manifest_.inputs[i];
-    if (auto* error =
-            TRITONBACKEND_RequestInput(request, spec.name.c_str(), &checked.inputs[i].handle)) {
-      TRITONSERVER_ErrorDelete(error);
-      // An input under another name is the likelier mistake, and names both sides.
-      AOTI_RETURN_IF_ERROR(RefuseUnknown(request, count));
+    if (checked.inputs[i].handle == nullptr && !spec.fill) {
       return Wrong(spec, "is missing, expected " + std::string(spec.datatype->wire_name) + " " +
                              spec.ShapeText());
     }
   }
-  if (count != manifest_.inputs.size()) return RefuseUnknown(request, count);
   return {};
 }
 
-Status RequestChecker::RefuseUnknown(TRITONBACKEND_Request* request, uint32_t count) const {
+Status RequestChecker::RefuseUnknown(const std::string& name) const {
+  for (const BakedScalar& baked : manifest_.baked) {
+    if (baked.name == name) {
+      return InvalidArgument(model_ + ": input '" + name + "' is compiled in as " + baked.text +
+                             " and is no tensor: leave it out");
+    }
+  }
   std::string known;
   for (const TensorSpec& spec : manifest_.inputs) {
     known += (known.empty() ? "'" : ", '") + spec.name + "'";
   }
-  for (uint32_t i = 0; i < count; ++i) {
-    const char* name = nullptr;
-    AOTI_RETURN_IF_ERROR(FromServerError(TRITONBACKEND_RequestInputName(request, i, &name)));
-    const bool found = std::any_of(manifest_.inputs.begin(), manifest_.inputs.end(),
-                                   [name](const TensorSpec& spec) { return spec.name == name; });
-    if (!found) {
-      return InvalidArgument(model_ + ": unknown input '" + name + "', expected " + known);
-    }
+  return InvalidArgument(model_ + ": unknown input '" + name + "', expected " + known);
+}
+
+Status RequestChecker::FillInput(size_t index, CheckedRequest& checked) const {
+  const TensorSpec& spec = manifest_.inputs[index];
+  InputView& view = checked.inputs[index];
+  checked.filled.resize(manifest_.inputs.size());
+  std::vector<int64_t>& shape = checked.filled[index];
+  shape.resize(spec.shape.size());
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    const Dim& dim = spec.shape[axis];
+    shape[axis] = dim.kind == Dim::Kind::kSymbol ? checked.symbols[dim.symbol] : dim.size;
   }
-  return {};
+  view.shape = shape;
+  if (CountBytes(shape, spec.datatype->bytes, view.bytes)) return {};
+  return Wrong(spec, "is left out, and its default in the shape " + ShapeText(shape) +
+                         " is larger than any memory");
 }
 
 Status RequestChecker::CheckInput(size_t index, CheckedRequest& checked) const {

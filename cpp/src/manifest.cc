@@ -95,12 +95,43 @@ Result<Dim> ReadDim(const Json& value, const std::string& where, const Manifest&
       return dim;
     }
     if (expressions) {
+      std::vector<std::string_view> names;
+      for (const Symbol& symbol : manifest.symbols) names.push_back(symbol.name);
+      auto parsed = SizeExpression::Parse(dim.text, names);
+      if (!parsed.ok() && parsed.status().code() != StatusCode::kUnsupported) {
+        return InvalidArgument(where + ": " + parsed.status().message());
+      }
       dim.kind = Dim::Kind::kExpression;
+      if (parsed.ok()) dim.expression = std::move(*parsed);
       return dim;
     }
   }
   return InvalidArgument(where + ": expected sizes of 0 or more and names of symbols, got " +
                          Show(value));
+}
+
+// The wire carries tensors row by row, and so the package must take them so.
+Status CheckDimOrder(const Fields& fields, const std::string& where, size_t rank) {
+  if (fields.Find("dim_order") == nullptr) return {};
+  AOTI_ASSIGN_OR_RETURN(const Json* order, fields.List("dim_order"));
+  Json row_major = Json::array();
+  for (size_t axis = 0; axis < rank; ++axis) row_major.push_back(axis);
+  if (*order == row_major) return {};
+  return Unsupported(where + ".dim_order: requests carry tensors row-major, " + Show(row_major) +
+                     ", and the package takes this one as " + Show(*order) +
+                     ": compile it with a contiguous example");
+}
+
+// What fills an input where a request leaves it out.
+Status ReadDefault(const Fields& fields, const std::string& where, bool is_output,
+                   TensorSpec& tensor) {
+  const Json* value = fields.Find("default");
+  if (value == nullptr) return {};
+  if (is_output) return InvalidArgument(where + ".default: expected none on an output");
+  auto fill = ToElement(*value, *tensor.datatype);
+  if (!fill.ok()) return InvalidArgument(where + ".default: " + fill.status().message());
+  tensor.fill = *fill;
+  return {};
 }
 
 Status ReadTensors(const Fields& root, const char* key, const Manifest& manifest,
@@ -129,6 +160,9 @@ Status ReadTensors(const Fields& root, const char* key, const Manifest& manifest
       AOTI_ASSIGN_OR_RETURN(Dim dim, ReadDim(size, where, manifest, is_output));
       tensor.shape.push_back(std::move(dim));
     }
+    AOTI_RETURN_IF_ERROR(ReadDefault(fields, where, is_output, tensor));
+    // An output is brought into the wire's order when it leaves the package.
+    if (!is_output) AOTI_RETURN_IF_ERROR(CheckDimOrder(fields, where, tensor.shape.size()));
     for (const TensorSpec& other : tensors) {
       if (other.name == tensor.name) {
         return InvalidArgument(root.Path(key) + ": '" + tensor.name + "' stands twice");
@@ -255,6 +289,32 @@ Status CheckRows(const Manifest& manifest) {
   return {};
 }
 
+// The inputs that a request must have tell every size: of those that it may leave out, and of the
+// outputs.
+Status CheckSizesAreTold(const Manifest& manifest) {
+  std::vector<bool> told(manifest.symbols.size(), false);
+  for (const TensorSpec& input : manifest.inputs) {
+    for (const Dim& dim : input.shape) {
+      if (!input.fill && dim.kind == Dim::Kind::kSymbol) told[dim.symbol] = true;
+    }
+  }
+  for (const auto* tensors : {&manifest.inputs, &manifest.outputs}) {
+    for (const TensorSpec& tensor : *tensors) {
+      for (const Dim& dim : tensor.shape) {
+        for (size_t symbol = 0; symbol < told.size(); ++symbol) {
+          if (told[symbol] || !dim.DependsOn(symbol)) continue;
+          return InvalidArgument(
+              std::string("manifest.") + (tensors == &manifest.inputs ? "inputs." : "outputs.") +
+              tensor.name + ": no input without a default tells '" + manifest.symbols[symbol].name +
+              "' of its shape " + tensor.ShapeText() +
+              ": require an input that has it, and compile the package again");
+        }
+      }
+    }
+  }
+  return {};
+}
+
 Result<Manifest> Read(const Fields& root) {
   Manifest manifest;
   AOTI_RETURN_IF_ERROR(CheckSchema(root));
@@ -267,6 +327,8 @@ Result<Manifest> Read(const Fields& root) {
   AOTI_RETURN_IF_ERROR(ReadSymbols(root, manifest));
   AOTI_RETURN_IF_ERROR(ReadTensors(root, "inputs", manifest, manifest.inputs));
   AOTI_RETURN_IF_ERROR(ReadTensors(root, "outputs", manifest, manifest.outputs));
+  AOTI_RETURN_IF_ERROR(CheckSizesAreTold(manifest));
+  AOTI_ASSIGN_OR_RETURN(manifest.baked, ReadBaked(root));
   AOTI_RETURN_IF_ERROR(ReadConstants(root, manifest.constants));
   AOTI_RETURN_IF_ERROR(ReadBatching(root, manifest));
   if (manifest.wire == Wire::kRows) AOTI_RETURN_IF_ERROR(CheckRows(manifest));
@@ -294,6 +356,10 @@ Result<std::vector<PackageFile>> ReadFiles(const Fields& root) {
   return read;
 }
 
+bool Dim::DependsOn(size_t index) const {
+  return IsSymbol(index) || (expression && expression->Uses(index));
+}
+
 std::string TensorSpec::ShapeText() const {
   std::string text = "[";
   for (const Dim& dim : shape) text += (text.size() > 1 ? ", " : "") + dim.text;
@@ -309,6 +375,19 @@ std::string ShapeText(std::span<const int64_t> shape) {
 int64_t Manifest::RowLimit() const {
   if (wire != Wire::kRows) return 0;
   return std::min(symbols[*batch_symbol].max, batch_max);
+}
+
+std::vector<std::string> Manifest::UncheckedSizes() const {
+  std::vector<std::string> found;
+  for (const TensorSpec& output : outputs) {
+    for (size_t axis = 0; axis < output.shape.size(); ++axis) {
+      const Dim& dim = output.shape[axis];
+      if (dim.kind != Dim::Kind::kExpression || dim.expression) continue;
+      found.push_back("output '" + output.name + "': the size '" + dim.text + "' of axis " +
+                      std::to_string(axis));
+    }
+  }
+  return found;
 }
 
 Result<Manifest> ParseManifest(std::string_view text) {

@@ -9,7 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "baked.h"
 #include "datatypes.h"
+#include "element.h"
+#include "size_expression.h"
 #include "status.h"
 
 namespace aoti {
@@ -25,15 +28,19 @@ struct Symbol {
   int64_t max = 0;
 };
 
-// One dimension of a tensor: a number, a symbol, or an expression of symbols that is not checked.
+// One dimension of a tensor: a number, a symbol, or (outputs only) an expression of symbols.
 struct Dim {
   enum class Kind { kFixed, kSymbol, kExpression };
   Kind kind = Kind::kFixed;
   int64_t size = 0;   // kFixed
   size_t symbol = 0;  // kSymbol: index into Manifest::symbols
   std::string text;   // as the manifest writes it
+  // kExpression: how to compute it; none where it has a function that this backend does not know.
+  std::optional<SizeExpression> expression;
 
   bool IsSymbol(size_t index) const { return kind == Kind::kSymbol && symbol == index; }
+  // Whether the size is the symbol of that index, or computed from it.
+  bool DependsOn(size_t index) const;
 };
 
 struct TensorSpec {
@@ -41,6 +48,8 @@ struct TensorSpec {
   const Datatype* datatype = nullptr;  // never null in a Manifest
   std::vector<Dim> shape;
   bool mutated = false;
+  // What fills the input where a request leaves it out; a required one has none.
+  std::optional<Element> fill;
 
   // "[b, 16]"
   std::string ShapeText() const;
@@ -84,6 +93,7 @@ struct Manifest {
   std::vector<Symbol> symbols;
   std::vector<TensorSpec> inputs;   // in the package's order
   std::vector<TensorSpec> outputs;  // in the package's order
+  std::vector<BakedScalar> baked;
   std::vector<ConstantSpec> constants;
   bool batching_proved = false;
   std::optional<size_t> batch_symbol;  // index into symbols; always there for Wire::kRows
@@ -91,6 +101,9 @@ struct Manifest {
 
   // Most rows that one run may have; 0 for Wire::kSingle.
   int64_t RowLimit() const;
+
+  // Each size of an output that cannot be checked, as "output 'y': the size 'f(n)' of axis 1".
+  std::vector<std::string> UncheckedSizes() const;
 };
 
 // Reads the text of a manifest. The error names the field, what was expected and what came.

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "complete_config.h"
 #include "loading.h"
 #include "machine.h"
 #include "plain_executor.h"
@@ -35,22 +36,26 @@ int64_t GpuIndex(std::string_view device) {
 
 }  // namespace
 
-Model::Model(std::string name, std::filesystem::path folder, Manifest manifest, size_t instances,
-             size_t threads)
+Model::Model(std::string name, std::filesystem::path folder, Manifest manifest, std::string config,
+             size_t instances, size_t threads)
     : name_(std::move(name)),
       folder_(std::move(folder)),
       manifest_(std::move(manifest)),
+      config_(std::move(config)),
       instances_(instances),
       threads_(threads) {}
 
 Result<std::unique_ptr<Model>> Model::Create(std::string name, const std::filesystem::path& folder,
-                                             std::string_view config_text) {
+                                             std::string_view config_text, bool complete) {
   const auto named = [&name](const Status& status) {
     return Status(status.code(), name + ": " + status.message());
   };
   Result<Manifest> manifest = LoadManifest(folder);
   if (!manifest.ok()) return named(manifest.status());
-  Result<ModelConfig> config = ParseModelConfig(config_text);
+  Result<std::string> completed =
+      complete ? CompleteConfig(config_text, *manifest) : std::string(config_text);
+  if (!completed.ok()) return named(completed.status());
+  Result<ModelConfig> config = ParseModelConfig(*completed);
   if (!config.ok()) return named(config.status());
   for (const Status& status : {CheckExecutor(*manifest), CheckMachine(*manifest, ThisMachine()),
                                CheckConfig(*config, *manifest)}) {
@@ -58,6 +63,9 @@ Result<std::unique_ptr<Model>> Model::Create(std::string name, const std::filesy
   }
   const Result<size_t> threads = ThreadBudget(config->threads, config->instances);
   if (!threads.ok()) return named(threads.status());
+  for (const std::string& size : manifest->UncheckedSizes()) {
+    Log(TRITONSERVER_LOG_WARN, name + ": " + size + " cannot be computed here and is not checked");
+  }
   if (Release(manifest->torch) != Release(RunningTorch())) {
     Log(TRITONSERVER_LOG_WARN, name + ": compiled with torch " + manifest->torch +
                                    ", served with torch " + RunningTorch());
@@ -65,8 +73,8 @@ Result<std::unique_ptr<Model>> Model::Create(std::string name, const std::filesy
   Log(TRITONSERVER_LOG_INFO, name + ": " + std::to_string(config->instances) + " instance(s) x " +
                                  std::to_string(*threads) + " thread(s) on " +
                                  std::to_string(UsableCores()) + " core(s)");
-  return std::unique_ptr<Model>(
-      new Model(std::move(name), folder, std::move(*manifest), config->instances, *threads));
+  return std::unique_ptr<Model>(new Model(std::move(name), folder, std::move(*manifest),
+                                          std::move(*completed), config->instances, *threads));
 }
 
 Result<Place> Model::PlaceOf(TRITONSERVER_InstanceGroupKind kind, int32_t device_id) const {

@@ -24,14 +24,16 @@ class Model {
  public:
   // Reads the manifest of `folder` (a version's folder in the repository) and refuses a
   // configuration, a machine or an executor that does not suit it. `config` is config.pbtxt as
-  // JSON.
+  // JSON; what it leaves out is filled in from the manifest where `complete` says so.
   static Result<std::unique_ptr<Model>> Create(std::string name,
                                                const std::filesystem::path& folder,
-                                               std::string_view config);
+                                               std::string_view config, bool complete);
 
   const std::string& name() const { return name_; }
   const Manifest& manifest() const { return manifest_; }
   size_t threads() const { return threads_; }
+  // config.pbtxt as JSON, with what was filled in.
+  const std::string& config() const { return config_; }
 
   // Where an instance of `kind` on device `device_id` computes. INVALID_ARG when the package is for
   // another kind of device.
@@ -41,12 +43,13 @@ class Model {
   Result<std::shared_ptr<Package>> PackageOn(Place place);
 
  private:
-  Model(std::string name, std::filesystem::path folder, Manifest manifest, size_t instances,
-        size_t threads);
+  Model(std::string name, std::filesystem::path folder, Manifest manifest, std::string config,
+        size_t instances, size_t threads);
 
   const std::string name_;
   const std::filesystem::path folder_;
   const Manifest manifest_;
+  const std::string config_;
   const size_t instances_;
   const size_t threads_;
   std::mutex mutex_;

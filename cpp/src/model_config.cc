@@ -57,6 +57,9 @@ Result<std::vector<ConfigTensor>> Tensors(const Fields& root, const char* key) {
       AOTI_ASSIGN_OR_RETURN(tensor.reshape,
                             Ints(Fields(*reshape, fields.Path("reshape")), "shape"));
     }
+    if (fields.Find("optional") != nullptr) {
+      AOTI_ASSIGN_OR_RETURN(tensor.optional, fields.Bool("optional"));
+    }
     tensors.push_back(std::move(tensor));
   }
   return tensors;
@@ -70,7 +73,9 @@ Result<size_t> Instances(const Fields& root) {
   for (const Json& group : *groups) {
     const Fields fields(group, root.Path("instance_group"));
     AOTI_ASSIGN_OR_RETURN(const int64_t count, IntOr(fields, "count", 1));
-    total += std::max<int64_t>(count, 0);
+    // On GPUs the count is that of each of them.
+    AOTI_ASSIGN_OR_RETURN(const std::vector<int64_t> gpus, Ints(fields, "gpus"));
+    total += std::max<int64_t>(count, 0) * std::max<int64_t>(static_cast<int64_t>(gpus.size()), 1);
   }
   return static_cast<size_t>(std::max<int64_t>(total, 1));
 }
@@ -96,14 +101,9 @@ bool SizeFits(int64_t dim, const Dim& expected, const Manifest& manifest) {
   return true;
 }
 
-std::string WireDimsText(std::span<const Dim> dims) {
-  if (dims.empty()) return "[1]";
-  std::string text = "[";
-  for (const Dim& dim : dims) {
-    text += text.size() > 1 ? ", " : "";
-    text += dim.kind == Dim::Kind::kFixed ? dim.text : "-1";
-  }
-  return text + "]";
+// The model's axes that `dims` describe: all but the rows that the core counts by itself.
+std::span<const Dim> WireAxes(const TensorSpec& spec, const Manifest& manifest) {
+  return std::span(spec.shape).subspan(manifest.wire == Wire::kRows ? 1 : 0);
 }
 
 Status CheckTensor(const ConfigTensor& tensor, const TensorSpec& spec, const std::string& field,
@@ -112,23 +112,25 @@ Status CheckTensor(const ConfigTensor& tensor, const TensorSpec& spec, const std
   if (tensor.data_type != data_type) {
     return Contradiction(field + ".data_type", data_type, tensor.data_type);
   }
-  const bool rows = manifest.wire == Wire::kRows;
-  const std::span<const Dim> expected = std::span(spec.shape).subspan(rows ? 1 : 0);
-  bool fits = tensor.dims.size() == std::max<size_t>(1, expected.size());
-  if (fits && expected.empty()) fits = tensor.dims[0] == 1;
-  for (size_t i = 0; fits && i < expected.size(); ++i) {
-    fits = SizeFits(tensor.dims[i], expected[i], manifest);
+  const WireShape wire = WireShapeOf(spec, manifest);
+  const std::span<const Dim> model = WireAxes(spec, manifest);
+  bool fits = tensor.dims.size() == wire.dims.size();
+  if (fits && model.empty()) fits = tensor.dims == wire.dims;
+  for (size_t i = 0; fits && i < model.size(); ++i) {
+    fits = SizeFits(tensor.dims[i], model[i], manifest);
   }
   if (!fits) {
-    return Contradiction(field + ".dims", WireDimsText(expected), ShapeText(tensor.dims));
+    return Contradiction(field + ".dims", ShapeText(wire.dims), ShapeText(tensor.dims));
   }
   // Only a tensor of nothing but rows goes in another form than the model has it.
-  const bool needs_reshape = rows && expected.empty();
-  const bool reshape_fits = needs_reshape ? tensor.reshape && tensor.reshape->empty()
-                                          : !tensor.reshape || *tensor.reshape == tensor.dims;
+  const bool reshape_fits = wire.empty_reshape ? tensor.reshape && tensor.reshape->empty()
+                                               : !tensor.reshape || *tensor.reshape == tensor.dims;
   if (!reshape_fits) {
-    return Contradiction(field + ".reshape", needs_reshape ? "an empty shape" : "none",
+    return Contradiction(field + ".reshape", wire.empty_reshape ? "an empty shape" : "none",
                          tensor.reshape ? ShapeText(*tensor.reshape) : "none");
+  }
+  if (tensor.optional && !spec.fill) {
+    return Contradiction(field + ".optional", "false (it has no default for the input)", "true");
   }
   return {};
 }
@@ -155,6 +157,18 @@ Status CheckTensors(const std::vector<ConfigTensor>& tensors, const std::vector<
 }
 
 }  // namespace
+
+WireShape WireShapeOf(const TensorSpec& spec, const Manifest& manifest) {
+  WireShape wire;
+  for (const Dim& dim : WireAxes(spec, manifest)) {
+    wire.dims.push_back(dim.kind == Dim::Kind::kFixed ? dim.size : -1);
+  }
+  if (wire.dims.empty()) {
+    wire.dims = {1};
+    wire.empty_reshape = manifest.wire == Wire::kRows;
+  }
+  return wire;
+}
 
 Result<ModelConfig> ParseModelConfig(std::string_view text) {
   AOTI_ASSIGN_OR_RETURN(const Json document, ParseJson(text, "config"));

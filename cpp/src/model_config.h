@@ -17,6 +17,7 @@ struct ConfigTensor {
   std::string data_type;  // "TYPE_FP32"
   std::vector<int64_t> dims;
   std::optional<std::vector<int64_t>> reshape;
+  bool optional = false;
 };
 
 struct ModelConfig {
@@ -26,6 +27,15 @@ struct ModelConfig {
   size_t instances = 1;  // over all instance groups
   std::string threads;   // parameter "threads", empty when not given
 };
+
+// How a tensor stands in config.pbtxt. The server's core counts the rows by itself and refuses
+// empty `dims`: what has no other axis goes as [1], made empty again by a reshape where rows are
+// joined.
+struct WireShape {
+  std::vector<int64_t> dims;  // -1 for a size that varies
+  bool empty_reshape = false;
+};
+WireShape WireShapeOf(const TensorSpec& spec, const Manifest& manifest);
 
 // Reads the JSON form of config.pbtxt.
 Result<ModelConfig> ParseModelConfig(std::string_view text);

@@ -74,27 +74,32 @@ Result<std::vector<OutputTensor>> PlainExecutor::RunModel(const RunPlan& plan, T
   }
 }
 
-Status PlainExecutor::CheckOutputs(const RunPlan& plan,
-                                   const std::vector<OutputTensor>& outputs) const {
+Status PlainExecutor::CheckOutputs(const RunPlan& plan, const std::vector<OutputTensor>& outputs) {
   if (outputs.size() != manifest_.outputs.size()) {
     return Internal("the package gave " + std::to_string(outputs.size()) +
                     " outputs, the manifest has " + std::to_string(manifest_.outputs.size()));
   }
-  const CheckedRequest& first = *accepted_[plan.members.front()];
+  // A joined run differs from each of its requests in the rows alone.
+  sizes_ = accepted_[plan.members.front()]->symbols;
+  if (manifest_.wire == Wire::kRows) sizes_[*manifest_.batch_symbol] = plan.rows;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const TensorSpec& spec = manifest_.outputs[i];
     const OutputTensor& output = outputs[i];
     bool fits = output.shape.size() == spec.shape.size();
     for (size_t axis = 0; fits && axis < spec.shape.size(); ++axis) {
       const Dim& dim = spec.shape[axis];
-      int64_t expected = output.shape[axis];
-      if (dim.kind == Dim::Kind::kFixed) expected = dim.size;
-      if (dim.kind == Dim::Kind::kSymbol) {
-        const bool joined = manifest_.wire == Wire::kRows && dim.symbol == manifest_.batch_symbol;
-        const int64_t bound = joined ? plan.rows : first.symbols[dim.symbol];
-        if (bound != CheckedRequest::kUnbound) expected = bound;
+      switch (dim.kind) {
+        case Dim::Kind::kFixed:
+          fits = output.shape[axis] == dim.size;
+          break;
+        case Dim::Kind::kSymbol:
+          fits = output.shape[axis] == sizes_[dim.symbol];
+          break;
+        case Dim::Kind::kExpression:
+          // One that this backend cannot compute was told when the model was loaded.
+          fits = !dim.expression || dim.expression->Evaluate(sizes_) == output.shape[axis];
+          break;
       }
-      fits = output.shape[axis] == expected;
     }
     if (output.datatype != spec.datatype || !fits) {
       return Internal("output '" + spec.name + "': the manifest has " +

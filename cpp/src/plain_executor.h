@@ -27,7 +27,7 @@ class PlainExecutor final : public Executor {
   void ExecuteRun(const RunPlan& plan, std::span<Request> requests);
   // Throws nothing: what the model throws is the result's status.
   Result<std::vector<OutputTensor>> RunModel(const RunPlan& plan, Timeline& times);
-  Status CheckOutputs(const RunPlan& plan, const std::vector<OutputTensor>& outputs) const;
+  Status CheckOutputs(const RunPlan& plan, const std::vector<OutputTensor>& outputs);
   void Scatter(const RunPlan& plan, const std::vector<OutputTensor>& outputs,
                std::span<Request> requests);
 
@@ -40,6 +40,7 @@ class PlainExecutor final : public Executor {
   std::vector<CheckedRequest> checked_;          // grows to the largest batch
   std::vector<const CheckedRequest*> accepted_;  // null: answered with an error already
   std::vector<const CheckedRequest*> members_;   // of the run in progress
+  std::vector<int64_t> sizes_;                   // of each symbol in the run in progress
 };
 
 }  // namespace aoti

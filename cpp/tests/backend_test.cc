@@ -38,6 +38,21 @@ class Loaded {
     model_.name = name;
     model_.folder = folder.string();
     model_.config = Config(folder / "1", instances, threads).dump();
+    Start(instances);
+  }
+
+  // With a configuration of its own, which the backend may complete or not.
+  Loaded(const std::string& name, const std::string& config, bool complete) {
+    model_.name = name;
+    model_.folder = (std::filesystem::path(AOTI_TEST_REPOSITORY) / name).string();
+    model_.config = config;
+    model_.complete = complete;
+    Start(1);
+  }
+
+  const std::string& config() const { return model_.config; }
+
+  void Start(size_t instances) {
     error_ = fake::Message(TRITONBACKEND_ModelInitialize(&model_));
     for (size_t i = 0; error_.empty() && i < instances; ++i) error_ = AddInstance();
   }
@@ -100,6 +115,7 @@ class Loaded {
           if (rows) item["reshape"] = {{"shape", Json::array()}};
         }
         item["dims"] = dims;
+        if (spec.fill) item["optional"] = true;
         list.push_back(item);
       }
       return list;
@@ -281,6 +297,75 @@ TEST(Backend, TensorsWithoutAxes) {
   EXPECT_EQ(model.instance().runs[0].rows, 1u);
 }
 
+TEST(Backend, LeftOutInputsAreFilledAndJoined) {
+  Loaded model("contract");
+  ASSERT_EQ(model.error(), "");
+  const std::vector<float> x{1, 2};
+  auto bare = fake::NewRequest({"out", "mixed"});
+  bare->Add("x", TRITONSERVER_TYPE_FP32, {1, 2}, x);
+  bare->parameters = {{"k", int64_t{3}}};
+  auto whole = fake::NewRequest({"out", "mixed"});
+  whole->Add("x", TRITONSERVER_TYPE_FP32, {1, 2}, x);
+  whole->Add("mask", TRITONSERVER_TYPE_BOOL, {1, 2}, std::vector<uint8_t>{1, 0});
+  whole->Add("bias", TRITONSERVER_TYPE_INT64, {1}, std::vector<int64_t>{10});
+  auto other = fake::NewRequest({"out"});
+  other->Add("x", TRITONSERVER_TYPE_FP32, {1, 2}, x);
+  other->parameters = {{"k", int64_t{5}}};
+  model.Execute({bare.get(), whole.get(), other.get()});
+  // The default of bias is 2^62 + 1: beyond it float32 has no room for x * k.
+  EXPECT_THAT(bare->Output("out").Values<float>(), ElementsAre(0x1p62f, 0x1p62f, 1, 2));
+  EXPECT_THAT(bare->Output("mixed").Values<int64_t>(), ElementsAre((int64_t{1} << 62) + 2));
+  EXPECT_THAT(bare->Output("out").shape, ElementsAre(1, 4));
+  EXPECT_THAT(whole->Output("out").Values<float>(), ElementsAre(13, 8, 1, 2));
+  EXPECT_THAT(whole->Output("mixed").Values<int64_t>(), ElementsAre(9));
+  EXPECT_THAT(other->Error(), HasSubstr("contract: parameter 'k' is compiled in as 3, got 5"));
+  ASSERT_EQ(model.instance().runs.size(), 1u);
+  EXPECT_EQ(model.instance().runs[0].rows, 2u);
+}
+
+TEST(Backend, EveryIntegerTypeAndNoRows) {
+  Loaded model("dtypes");
+  ASSERT_EQ(model.error(), "");
+  for (const int64_t rows : {2, 0}) {
+    auto request = fake::NewRequest({"uint64", "int8", "uint16", "int16", "bfloat16", "total"});
+    const auto count = static_cast<size_t>(rows) * 4;
+    request->Add("x", TRITONSERVER_TYPE_FP32, {rows, 4}, std::vector<float>(count, 3));
+    request->Add("ints.uint8", TRITONSERVER_TYPE_UINT8, {rows, 4}, std::vector<uint8_t>(count));
+    request->Add("ints.uint32", TRITONSERVER_TYPE_UINT32, {rows, 4}, std::vector<uint32_t>(count));
+    request->Add("ints.int32", TRITONSERVER_TYPE_INT32, {rows, 4}, std::vector<int32_t>(count));
+    request->Add("ints.int64", TRITONSERVER_TYPE_INT64, {rows, 4}, std::vector<int64_t>(count));
+    std::vector<int16_t> own(count);
+    for (size_t i = 0; i < count; ++i) own[i] = static_cast<int16_t>(i % 4);
+    request->Add("ints.int16", TRITONSERVER_TYPE_INT16, {rows, 4}, own, {}, rows > 0 ? 1 : 0);
+    model.Execute({request.get()});
+    EXPECT_EQ(request->Output("uint64").Values<uint64_t>(),
+              std::vector<uint64_t>(count, UINT64_MAX));
+    EXPECT_EQ(request->Output("int8").Values<int8_t>(), std::vector<int8_t>(count, -7));
+    EXPECT_EQ(request->Output("uint16").Values<uint16_t>(), std::vector<uint16_t>(count, 65535));
+    EXPECT_THAT(request->Output("uint64").shape, ElementsAre(rows, 4));
+    for (size_t i = 0; i < count; ++i) {
+      EXPECT_EQ(request->Output("int16").Values<int16_t>()[i], (i + 2) % 4);
+    }
+    EXPECT_EQ(request->Output("bfloat16").bytes, count * 2);
+    const double each = 3.0 * static_cast<double>(0.1f);
+    EXPECT_DOUBLE_EQ(request->Output("total").Values<double>().at(0),
+                     each * static_cast<double>(count));
+  }
+}
+
+TEST(Backend, CompletesAConfigurationWhereItMay) {
+  Loaded model("contract", R"({"backend": "aoti"})", true);
+  ASSERT_EQ(model.error(), "");
+  const Json config = Json::parse(model.config());
+  EXPECT_EQ(config["max_batch_size"], 64);
+  EXPECT_EQ(config["input"][1]["name"], "mask");
+  EXPECT_EQ(config["input"][1]["optional"], true);
+  EXPECT_EQ(config["output"][0]["dims"], Json({-1}));
+  const Loaded strict("contract", R"({"backend": "aoti"})", false);
+  EXPECT_THAT(strict.error(),
+              HasSubstr("config.pbtxt: max_batch_size: the manifest expects 1..64, got 0"));
+}
+
 TEST(Backend, InstancesRunAtTheSameTime) {
   constexpr size_t kThreads = 4;
   Loaded model("arith", kThreads);
@@ -405,6 +490,14 @@ TEST_F(SpoiledModel, ATorchOutsideTheRangeIsRefused) {
   json_["torch_range"] = {"1.0", "1.2"};
   EXPECT_THAT(Load(),
               HasSubstr("arith: the package needs torch 1.0 to 1.2, and this backend runs "));
+}
+
+TEST_F(SpoiledModel, ASizeThatCannotBeComputedIsLogged) {
+  json_["outputs"][0]["shape"][1] = "floor(b)";
+  fake::TakeLog();
+  Load();
+  EXPECT_THAT(fake::TakeLog(), Contains("arith: output 'out': the size 'floor(b)' of axis 1 cannot "
+                                        "be computed here and is not checked"));
 }
 
 TEST_F(SpoiledModel, AnotherTorchIsLogged) {

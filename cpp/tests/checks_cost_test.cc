@@ -30,29 +30,58 @@ thread_local size_t allocations = 0;
 namespace aoti {
 namespace {
 
-TEST(ChecksCost, FiveInputs) {
-  Json json = ManifestJson();
-  json["inputs"] = Json::array();
-  auto request = fake::NewRequest({"scores"});
-  for (const char* name : {"a", "b", "c", "d", "e"}) {
-    json["inputs"].push_back(Tensor(name, "int64", "INT64", {"b", "n"}));
-    request->Add(name, TRITONSERVER_TYPE_INT64, {4, 16}, std::vector<int64_t>(64));
-  }
+// A fitting request of five inputs, checked over and over: no allocation, microseconds a check.
+double MicrosecondsEach(const Json& json, TRITONBACKEND_Request& request) {
   const Manifest manifest = Parsed(json);
   const RequestChecker checker("ranker", manifest);
   CheckedRequest checked;
-  ASSERT_TRUE(checker.Check(request.get(), checked).ok());
+  const Status first = checker.Check(&request, checked);
+  EXPECT_TRUE(first.ok()) << first.message();
   constexpr int kRounds = 100000;
   const size_t before = allocations;
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < kRounds; ++i) {
-    if (!checker.Check(request.get(), checked).ok()) FAIL();
+    if (!checker.Check(&request, checked).ok()) ADD_FAILURE();
   }
   const std::chrono::duration<double, std::micro> taken = std::chrono::steady_clock::now() - start;
   EXPECT_EQ(allocations, before);
-  RecordProperty("us_per_request", std::to_string(taken.count() / kRounds));
-  std::printf("%.3f us a request of five inputs\n", taken.count() / kRounds);
-  EXPECT_LT(taken.count() / kRounds, 5.0);
+  return taken.count() / kRounds;
+}
+
+constexpr const char* kNames[] = {"a", "b", "c", "d", "e"};
+
+Json FiveInputs() {
+  Json json = ManifestJson();
+  json["inputs"] = Json::array();
+  for (const char* name : kNames) {
+    json["inputs"].push_back(Tensor(name, "int64", "INT64", {"b", "n"}));
+  }
+  return json;
+}
+
+TEST(ChecksCost, FiveInputs) {
+  auto request = fake::NewRequest({"scores"});
+  for (const char* name : kNames) {
+    request->Add(name, TRITONSERVER_TYPE_INT64, {4, 16}, std::vector<int64_t>(64));
+  }
+  const double each = MicrosecondsEach(FiveInputs(), *request);
+  std::printf("%.3f us a request of five inputs\n", each);
+  EXPECT_LT(each, 5.0);
+}
+
+TEST(ChecksCost, FiveInputsOfWhichTwoAreLeftOutAndThreeParameters) {
+  Json json = FiveInputs();
+  json["inputs"][1]["default"] = 1;
+  json["inputs"][4]["default"] = 2;
+  json["baked"] = {{{"name", "k"}, {"value", 3}}, {{"name", "mode"}, {"value", "fast"}}};
+  auto request = fake::NewRequest({"scores"});
+  for (const char* name : {"a", "c", "d"}) {
+    request->Add(name, TRITONSERVER_TYPE_INT64, {4, 16}, std::vector<int64_t>(64));
+  }
+  request->parameters = {{"k", int64_t{3}}, {"mode", "fast"}, {"other", true}};
+  const double each = MicrosecondsEach(json, *request);
+  std::printf("%.3f us a request of three inputs, two defaults and three parameters\n", each);
+  EXPECT_LT(each, 5.0);
 }
 
 }  // namespace

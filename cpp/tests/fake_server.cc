@@ -143,6 +143,13 @@ TRITONSERVER_Error* TRITONSERVER_MessageSerializeToJson(TRITONSERVER_Message* me
   return nullptr;
 }
 
+TRITONSERVER_Error* TRITONSERVER_MessageNewFromSerializedJson(TRITONSERVER_Message** message,
+                                                              const char* text, size_t length) {
+  ++live_objects;
+  *message = new TRITONSERVER_Message{std::string(text, length)};
+  return nullptr;
+}
+
 TRITONSERVER_Error* TRITONSERVER_MessageDelete(TRITONSERVER_Message* message) {
   --live_objects;
   delete message;
@@ -183,6 +190,19 @@ TRITONSERVER_Error* TRITONBACKEND_ModelConfig(TRITONBACKEND_Model* model, const 
                                               TRITONSERVER_Message** config) {
   ++live_objects;
   *config = new TRITONSERVER_Message{model->config};
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelAutoCompleteConfig(TRITONBACKEND_Model* model,
+                                                          bool* complete) {
+  *complete = model->complete;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelSetConfig(TRITONBACKEND_Model* model, const uint32_t,
+                                                 TRITONSERVER_Message* config) {
+  if (!model->complete) ADD_FAILURE() << "a configuration was set that must stay as it is";
+  model->config = config->text;
   return nullptr;
 }
 
@@ -291,6 +311,28 @@ TRITONSERVER_Error* TRITONBACKEND_RequestOutputName(TRITONBACKEND_Request* reque
                                                     const uint32_t index, const char** name) {
   MustLive(request);
   *name = request->outputs.at(index).c_str();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_RequestParameterCount(TRITONBACKEND_Request* request,
+                                                        uint32_t* count) {
+  MustLive(request);
+  *count = static_cast<uint32_t>(request->parameters.size());
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_RequestParameter(TRITONBACKEND_Request* request,
+                                                   const uint32_t index, const char** key,
+                                                   TRITONSERVER_ParameterType* type,
+                                                   const void** value) {
+  MustLive(request);
+  const FakeParameter& parameter = request->parameters.at(index);
+  *key = parameter.key.c_str();
+  *type = static_cast<TRITONSERVER_ParameterType>(parameter.value.index());
+  const auto* text = std::get_if<std::string>(&parameter.value);
+  *value = text != nullptr
+               ? static_cast<const void*>(text->c_str())
+               : std::visit([](const auto& held) -> const void* { return &held; }, parameter.value);
   return nullptr;
 }
 

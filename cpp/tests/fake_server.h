@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "statistics.h"
@@ -41,8 +42,14 @@ struct TRITONBACKEND_Output {
   }
 };
 
+struct FakeParameter {
+  std::string key;
+  std::variant<std::string, int64_t, bool, double> value;  // in the order of the server's types
+};
+
 struct TRITONBACKEND_Request {
   std::vector<std::unique_ptr<TRITONBACKEND_Input>> inputs;
+  std::vector<FakeParameter> parameters;
   std::vector<std::string> outputs;  // those that are asked for
   bool cancelled = false;
 
@@ -87,7 +94,8 @@ struct TRITONBACKEND_Model {
   std::string name;
   std::string folder;  // of the model in its repository
   uint64_t version = 1;
-  std::string config;  // config.pbtxt as JSON
+  std::string config;  // config.pbtxt as JSON; the backend may complete it
+  bool complete = true;
   void* state = nullptr;
 };
 

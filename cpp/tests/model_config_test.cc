@@ -43,6 +43,17 @@ TEST(ModelConfig, DefaultsWhereTheServerSaysNothing) {
   EXPECT_EQ(config->threads, "");
 }
 
+TEST(ModelConfig, CountsInstancesOfEveryGroup) {
+  const auto count = [](const char* groups) {
+    return ParseModelConfig("{\"instance_group\": " + std::string(groups) + "}")->instances;
+  };
+  EXPECT_EQ(count("[]"), 1u);
+  EXPECT_EQ(count(R"([{"kind": "KIND_CPU"}])"), 1u);
+  EXPECT_EQ(count(R"([{"count": 2}, {"count": "3"}])"), 5u);
+  // The count of a group on GPUs is that of each of them.
+  EXPECT_EQ(count(R"([{"kind": "KIND_GPU", "count": 2, "gpus": [0, 1, 3]}, {"count": 1}])"), 7u);
+}
+
 struct Contradiction {
   const char* pointer;
   Json value;
@@ -119,6 +130,7 @@ TEST(ModelConfig, SingleTakesNoBatchAndNoReshape) {
   manifest["wire"] = "single";
   manifest["inputs"] = {Tensor("ids", "int64", "INT64", {"b", 4}),
                         Tensor("lengths", "int64", "INT64", Json::array())};
+  manifest["outputs"] = {Tensor("scores", "float32", "FP32", {"b", "b"})};
   Json json = ConfigJson();
   json["max_batch_size"] = 0;
   json["input"][0]["dims"] = {-1, 4};

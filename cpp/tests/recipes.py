@@ -9,6 +9,7 @@ from aoti_pack.recipe import Recipe
 
 B = Dim("b", min=1, max=64)
 N = Dim("n", min=1, max=32)
+R = Dim("r", min=0, max=16)
 
 
 class Arith(torch.nn.Module):
@@ -60,6 +61,38 @@ class Scale(torch.nn.Module):
         return out, out.sum()
 
 
+class Contract(torch.nn.Module):
+    """Two inputs that a request may leave out, a number that is compiled in, an output twice as long."""
+
+    def forward(
+        self, x: torch.Tensor, mask: torch.Tensor, bias: torch.Tensor, k: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """x: float32 [b, n], mask: bool [b, n], bias: int64 [b] -> float32 [b, 2*n], int64 [b]."""
+        out = torch.where(mask, x * k, -x) + bias.float()[:, None]
+        return torch.cat([out, x], 1), bias ^ k
+
+
+def _rotate(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([x[:, 2:], x[:, :2]], 1)
+
+
+INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
+
+
+class Dtypes(torch.nn.Module):
+    """Every integer dtype in and out, every floating one out; no rows at all is a size too."""
+
+    def forward(
+        self, x: torch.Tensor, scale: torch.Tensor, ints: dict[str, torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """x: float32 [r, 4], scale: float32 [], each integer [r, 4] -> each integer with its columns rotated,
+        x * scale in float16, bfloat16, float32 and float64, and their sum: float64 [].
+        """
+        wide = x.double() * scale.double()
+        floats = [wide.to(dtype) for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)]
+        return [*(_rotate(ints[name]) for name in INTEGERS), *floats, wide.sum()]
+
+
 arith = Recipe(
     name="arith",
     model=Arith,
@@ -98,5 +131,33 @@ scale = Recipe(
     inputs={"x": torch.randn(5), "factor": torch.tensor(2.0)},
     dynamic={"x": {0: N}},
     outputs=["out", "total"],
+    batch=None,
+)
+contract = Recipe(
+    name="contract",
+    model=Contract,
+    inputs={
+        "x": torch.randn(3, 4),
+        "mask": torch.arange(12).reshape(3, 4) % 2 == 0,
+        "bias": torch.tensor([4, 2, 1]),
+        "k": 3,
+    },
+    dynamic={"x": {0: B, 1: N}, "mask": {0: B, 1: N}, "bias": {0: B}},
+    outputs=["out", "mixed"],
+    ranges={"bias": (-100, 100)},
+    optional={"mask": True, "bias": (1 << 62) + 1},
+)
+dtypes = Recipe(
+    name="dtypes",
+    model=Dtypes,
+    inputs={
+        "x": torch.randn(3, 4),
+        "scale": torch.tensor(2.0),
+        "ints": {name: torch.arange(12).reshape(3, 4).to(getattr(torch, name)) for name in INTEGERS},
+    },
+    dynamic={"x": {0: R}} | {f"ints.{name}": {0: R} for name in INTEGERS},
+    outputs=[*INTEGERS, "float16", "bfloat16", "float32", "float64", "total"],
+    ranges={f"ints.{name}": (0, 127) for name in INTEGERS},
+    optional={"scale": 0.1, "ints.uint64": (1 << 64) - 1, "ints.int8": -7, "ints.uint16": 65535},
     batch=None,
 )

@@ -1,9 +1,12 @@
+"""One real server for all cases, with no models at first: each case loads and unloads its own."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
 from explicit_server import ExplicitServer
+from rest_server import RestServer
 
 from aoti_pack.server.build import backends_directory, build_backend
 from aoti_pack.server.find import find_server
@@ -12,7 +15,6 @@ from aoti_pack.server.launch import TritonServer
 
 @pytest.fixture(scope="session")
 def explicit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplicitServer]:
-    """One server for the session, with no models: each test loads its own."""
     folder = tmp_path_factory.mktemp("explicit")
     repo, store, temporary = folder / "repo", folder / "store", folder / "tmp"
     for path in (repo, temporary):
@@ -26,3 +28,9 @@ def explicit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplicitServe
         env={"AOTI_PACK_STORE": str(store), "TMPDIR": str(temporary)},
     ) as server:
         yield ExplicitServer(server, repo, store, temporary)
+
+
+@pytest.fixture(scope="session")
+def rest(explicit: ExplicitServer) -> RestServer:
+    """The same server, asked in JSON."""
+    return RestServer(explicit.server, explicit.repo)

@@ -16,7 +16,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from aoti_pack.compiler.archive import sha256_of
 from aoti_pack.errors import UserError
 from aoti_pack.manifest import Batching, FileSpec, Manifest, PackageSpec, TensorSpec
-from aoti_pack.repository.config import Serving, WarmupInput, config_text, wire_form
+from aoti_pack.repository.config import Serving, WarmupInput, config_text, model_config, wire_form
 from aoti_pack.repository.layout import write_model
 
 
@@ -26,7 +26,7 @@ def listing(folder: Path) -> list[str]:
 
 def parsed(found: Manifest, serving: Serving | None = None, **options) -> ModelConfig:
     given = {"name": "model", "backend": "aoti"} | options
-    return text_format.Parse(config_text(found, serving or Serving(), **given), ModelConfig())
+    return text_format.Parse(config_text(model_config(found, serving or Serving(), **given)), ModelConfig())
 
 
 def test_rows() -> None:
