@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aoti_pack.atomic import new_directory
-from aoti_pack.compiler.archive import unpack
-from aoti_pack.compiler.build import SAMPLE_FILE, describe_file
-from aoti_pack.compiler.verify import check_files
+from aoti_pack.compiler.archive import check_files, unpack
+from aoti_pack.compiler.build import describe_file
 from aoti_pack.errors import UserError
 from aoti_pack.manifest import FILE_NAME, Manifest, PackageSpec, TensorSpec, WireForm
-from aoti_pack.recipe import leaves
+from aoti_pack.package_files import SAMPLE_FILE
 from aoti_pack.repository.config import Serving, WarmupInput, config_text, wire_dims, wire_form
 from aoti_pack.repository.python_twin import add_twin
 
@@ -170,8 +169,7 @@ def _write_warmup(folder: Path, manifest: Manifest, model: Path) -> tuple[list[W
     """The recipe's example as Triton's warm-up request, so that readiness means warm."""
     import torch
 
-    sample = torch.load(folder / SAMPLE_FILE, weights_only=True)
-    found: dict[str, Any] = dict(leaves(sample))
+    found: dict[str, Any] = torch.load(folder / SAMPLE_FILE, weights_only=True)
     (model / "warmup").mkdir()
     items, rows = [], 1
     for index, spec in enumerate(manifest.inputs):
