@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from aoti_pack.errors import UserError
 from aoti_pack.manifest import WIRE_DATATYPES, BakedScalar, Symbol, TensorSpec
 from aoti_pack.recipe import Inputs, Recipe, dim_name
+from aoti_pack.sources.dynamic import UNBOUNDED
 from aoti_pack.sources.naming import FlatArgument, flat_inputs, flatten_specs, output_paths
 from aoti_pack.sources.program import ProgramModel
 from aoti_pack.structure import bind, children, leaves, map_leaves, unbind
@@ -19,9 +20,6 @@ from aoti_pack.structure import bind, children, leaves, map_leaves, unbind
 if TYPE_CHECKING:
     import torch
     from torch import nn
-
-# What torch gives an open upper bound; nothing that a server could honour.
-_UNBOUNDED = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def export(recipe: Recipe, dtype: torch.dtype, device: str) -> Exported:
     else:
         program = _export(recipe, model, dtype, device)
     flat = flat_inputs(program, model)
-    mutation = find_mutation(program)
+    mutation = find_mutation(recipe, program)
     paths = {one.placeholder: one.path for one in flat if one.placeholder is not None}
     mutated = check_mutation(recipe, mutation, paths, model)
     if mutation.buffers:
@@ -100,14 +98,22 @@ def _export(
         name: _dynamic(value, recipe.dynamic, name) for name, value in unbind(model, args, kwargs).items()
     }
     try:
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")
-            return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic)
+        with warnings.catch_warnings(record=True) as told, torch.no_grad():
+            warnings.simplefilter("always")
+            program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic)
     except Exception as error:
         raise UserError(
             f"recipe {recipe.name!r} cannot be exported: {_first_lines(error)}",
             mend="`--debug` shows the whole trace",
         ) from error
+    for warning in told:
+        # torch.export goes on with the value of the first call: a state that no run would see change.
+        if "assigned during export" in str(warning.message):
+            raise UserError(
+                f"recipe {recipe.name!r}: the model keeps state between calls: {str(warning.message).splitlines()[0]}",
+                mend="return the new value as an output instead",
+            )
+    return program
 
 
 def _dynamic(value: Any, dynamic: Mapping[str, Mapping[int, Any]], path: str) -> Any:
@@ -151,7 +157,9 @@ def _describe(
         else:
             baked.append(BakedScalar(one.path, value))
     found = {path: leaf for path, leaf in leaves(recipe.inputs) if not isinstance(leaf, torch.Tensor)}
-    baked = [BakedScalar(scalar.name, found.get(scalar.name, scalar.value)) for scalar in baked]
+    baked = [BakedScalar(scalar.name, found.pop(scalar.name, scalar.value)) for scalar in baked]
+    # torch.export leaves fields of a dataclass that are None out of the program: they are compiled in as well.
+    baked += [BakedScalar(path, leaf) for path, leaf in found.items()]
     for scalar in baked:
         _check_baked(recipe, scalar)
 
@@ -198,7 +206,7 @@ def _symbols(recipe: Recipe, fakes: Mapping[str, Any]) -> tuple[dict[Any, str], 
                     f"recipe {recipe.name!r}: the model makes {name} (axis {axis} of {path!r}) static at {size}",
                     mend="look for a Python `if` or a reshape that depends on the size, or make it static",
                 )
-            if dim.max > _UNBOUNDED:
+            if dim.max > UNBOUNDED:
                 raise UserError(
                     f"recipe {recipe.name!r}: Dim {name!r} has no upper bound",
                     mend=f"write torch.export.Dim({name!r}, min=1, max=…): the server enforces the range",

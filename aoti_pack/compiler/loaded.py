@@ -55,7 +55,14 @@ class LoadedPackage:
         specs = self.manifest.outputs
         if len(outputs) != len(specs):
             raise RuntimeError(f"{self.manifest.name} gave {len(outputs)} outputs, expected {len(specs)}")
-        return {spec.name: _own(output) for spec, output in zip(specs, outputs, strict=True)}
+        taken = {tensor.data_ptr() for tensor in flat}
+        own: dict[str, torch.Tensor] = {}
+        for spec, output in zip(specs, outputs, strict=True):
+            # An output may be an input or another output; one without a symbol in its shape, a weight.
+            is_shared = output.data_ptr() in taken or not any(isinstance(dim, str) for dim in spec.shape)
+            own[spec.name] = output.clone() if is_shared else output
+            taken.add(output.data_ptr())
+        return own
 
     def __repr__(self) -> str:
         inputs = ", ".join(spec.name for spec in self.manifest.inputs)
@@ -111,8 +118,3 @@ def _unpacked(package: Path, digest: str) -> Path:
             unpack(package, Path(folder.name))
             _UNPACKED[digest] = folder
         return Path(_UNPACKED[digest].name)
-
-
-def _own(output: torch.Tensor) -> torch.Tensor:
-    """`output` in memory that neither an input nor a weight shares."""
-    return output.clone()

@@ -21,12 +21,17 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
+# Their schemas do not say that they write into running statistics.
+_NORMS = ("aten::batch_norm", "aten::instance_norm")
+
+
 @dataclass(frozen=True)
 class Mutation:
-    """Names of the buffers, and of the placeholders of the inputs, that a program writes into."""
+    """Names of the buffers and parameters, and of the placeholders of the inputs, that a program writes into."""
 
     buffers: tuple[str, ...] = ()
     placeholders: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
 
 
 class FreshBuffers(nn.Module):
@@ -44,16 +49,23 @@ class FreshBuffers(nn.Module):
         return torch.func.functional_call(model, copies, args, kwargs)
 
 
-def find_mutation(program: ExportedProgram) -> Mutation:
-    """What `program` writes into that outlives a run."""
+def find_mutation(recipe: Recipe, program: ExportedProgram) -> Mutation:
+    """What `program` writes into that outlives a run. UserError where that is a tensor that is no buffer."""
     signature = program.graph_signature
     if any(_writes(node) for node in program.graph.nodes):
         # The exported graph still writes in place, into temporaries or into what outlives a run: only the
         # functional form says which, in its signature.
-        signature = program.run_decompositions({}).graph_signature
+        try:
+            signature = program.run_decompositions({}).graph_signature
+        except Exception as error:
+            raise UserError(
+                f"recipe {recipe.name!r}: what the model writes in place cannot be told: {error}",
+                mend="make a tensor that it writes into a buffer (`register_buffer`), or a new tensor of each call",
+            ) from error
     return Mutation(
         tuple(dict.fromkeys(signature.buffers_to_mutate.values())),
         tuple(dict.fromkeys(signature.user_inputs_to_mutate.values())),
+        tuple(dict.fromkeys(getattr(signature, "parameters_to_mutate", {}).values())),  # not in every torch
     )
 
 
@@ -62,7 +74,7 @@ def _writes(node: torch.fx.Node) -> bool:
     if node.op != "call_function" or not hasattr(node.target, "__module__"):
         return False
     if isinstance(node.target, torch._ops.OpOverload):
-        return bool(node.target._schema.is_mutable)
+        return bool(node.target._schema.is_mutable) or node.target._schema.name in _NORMS
     return isinstance(node.target, torch._ops.HigherOrderOperator)
 
 
@@ -73,6 +85,11 @@ def check_mutation(
 
     UserError when something is written into that `recipe.mutates` does not name, or named that is not.
     """
+    for name in mutation.parameters:
+        raise UserError(
+            f"recipe {recipe.name!r}: the model changes its weight {name!r} in place",
+            mend="do that before it is compiled (an Embedding's max_norm is one who does)",
+        )
     inputs = {paths[name] for name in mutation.placeholders}
     for kind, found in (("buffer", mutation.buffers), ("input", sorted(inputs))):
         for name in found:

@@ -57,3 +57,11 @@ def _texts(settings: Mapping[str, Any], key: str) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
         raise UserError(f"{key} is {value!r}, expected a list of texts")
     return tuple(value)
+
+
+def split_names(text: str | None) -> tuple[str, ...]:
+    """`a,b` as names; UserError for an empty one."""
+    names = tuple(name.strip() for name in text.split(",")) if text is not None else ()
+    if not all(names):
+        raise UserError(f"{OUTPUTS} {text!r} holds an empty name", mend="write it as a,b")
+    return names

@@ -12,6 +12,9 @@ from aoti_pack.errors import UserError
 DEFAULT_RANGE = (1, 1024)
 """The bounds of a size that is given a name and no bounds."""
 
+UNBOUNDED = 1 << 40
+"""What torch gives an open upper bound lies above; nothing that a server could honour."""
+
 _ENTRY = re.compile(
     r"(?P<path>.+):(?P<axis>\d{1,3})=(?P<name>[^\[\]=]+)(?:\[(?P<low>\d{1,18})\.\.(?P<high>\d{1,18})\])?"
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,16 +14,15 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def read_example(where: str, model: nn.Module) -> dict[str, Any]:
+def read_example(where: str, model: nn.Module, source: str) -> dict[str, Any]:
     """The inputs at `where`, by the names of `model`'s parameters: `FILE.npz`, `module:function` or `FILE.py:function`.
 
-    A function returns a dict of keyword arguments or a tuple of positional ones. UserError when there is neither.
+    `source` is what `model` was loaded from. A function returns a dict of keyword arguments or a tuple of positional
+    ones. UserError when it does not.
     """
     if where.endswith(".npz"):
         return read_npz(Path(where))
-    from aoti_pack.recipe import attribute_of
-
-    function = attribute_of(where, "inputs")
+    function = _function(where, source)
     if not callable(function):
         raise UserError(
             f"--inputs {where} is a {type(function).__name__}, expected a function that returns inputs"
@@ -39,6 +39,27 @@ def read_example(where: str, model: nn.Module) -> dict[str, Any]:
         f"--inputs {where} returned a {type(found).__name__}",
         mend="return a dict of keyword arguments or a tuple of positional ones",
     )
+
+
+def _function(where: str, source: str) -> Any:
+    """The function at `where`, found without loading the file of `source` a second time: pickles go by its classes."""
+    from aoti_pack.recipe import attribute_of, file_module_name
+
+    file, _, attribute = where.partition(":")
+    path = Path(file)
+    name = file_module_name(path)
+    loaded = sys.modules.get(name)
+    if path.suffix != ".py" or loaded is None:
+        return attribute_of(where, "inputs")
+    of_source = Path(source.partition(":")[0])
+    if path.is_file() and of_source.is_file() and path.samefile(of_source):
+        if not hasattr(loaded, attribute or "inputs"):
+            raise UserError(f"{file} has no attribute {attribute or 'inputs'!r}")
+        return getattr(loaded, attribute or "inputs")
+    try:
+        return attribute_of(where, "inputs")
+    finally:
+        sys.modules[name] = loaded  # a file of the same name elsewhere
 
 
 def positional(where: str, model: nn.Module, args: tuple[Any, ...]) -> dict[str, Any]:

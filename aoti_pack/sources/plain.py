@@ -39,7 +39,7 @@ def plain_recipe(source: str, found: object, settings: Mapping[str, Any], asked:
     return Recipe(
         name=re.sub(r"\W", "_", source.rpartition(":")[2]) or "model",
         model=model,
-        inputs=read_example(asked.inputs, model),
+        inputs=read_example(asked.inputs, model, source),
         outputs=asked.outputs,
         dynamic=dynamic,
         batch=batch_symbol(dynamic),

@@ -19,7 +19,14 @@ from torch.utils import _pytree as pytree
 from aoti_pack.errors import UserError
 from aoti_pack.recipe import Recipe
 from aoti_pack.sources.asked import Asked
-from aoti_pack.sources.dynamic import DEFAULT_RANGE, DynamicAxis, batch_symbol, parse_dynamic, to_dims
+from aoti_pack.sources.dynamic import (
+    DEFAULT_RANGE,
+    UNBOUNDED,
+    DynamicAxis,
+    batch_symbol,
+    parse_dynamic,
+    to_dims,
+)
 from aoti_pack.sources.example import read_example
 from aoti_pack.sources.naming import flat_inputs
 from aoti_pack.structure import leaves, unbind
@@ -127,7 +134,7 @@ def program_recipe(source: str, asked: Asked) -> Recipe:
     path = Path(source)
     model = ProgramModel(load_program(path))
     if asked.inputs is not None:
-        inputs = read_example(asked.inputs, model)
+        inputs = read_example(asked.inputs, model, source)
     elif model.program.example_inputs is not None:
         inputs = unbind(model, *model.program.example_inputs)
     else:
@@ -204,14 +211,16 @@ def _named(
             mend="export it with one Dim for each dynamic axis",
         )
     bounds = program.range_constraints[symbol]
-    low, high = int(bounds.lower), (int(bounds.upper) if bounds.upper.is_finite else None)
+    # An open end is one of two kinds of infinity: torch's own, and sympy's where the program was saved.
+    low = int(bounds.lower) if bounds.lower.is_Integer else 0
+    high = int(bounds.upper) if bounds.upper.is_Integer and int(bounds.upper) < UNBOUNDED else None
     used = {entry.name for entry in taken.values()}
     if asked is not None:
         name = asked.name
         wanted = asked.range or (max(low, DEFAULT_RANGE[0]), DEFAULT_RANGE[1] if high is None else high)
     else:
         name = "b" if axis == 0 and "b" not in used else f"{re.sub(r'[^A-Za-z0-9_]', '_', input_path)}_{axis}"
-        if high is None or high >= _UNBOUNDED:
+        if high is None:
             raise UserError(
                 f"{path}: axis {axis} of {input_path!r} has no upper bound, and a server enforces one",
                 mend=f"give it: --dynamic '{input_path}:{axis}={name}[{max(low, 1)}..{DEFAULT_RANGE[1]}]'",
@@ -228,7 +237,3 @@ def _named(
             mend="stay within it, or export again with a wider range",
         )
     return DynamicAxis(input_path, axis, name, wanted)
-
-
-# As in compiler.export: what torch gives an open upper bound.
-_UNBOUNDED = 1 << 40
