@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from aoti_pack import __version__, console
+from aoti_pack.commands.build import build_command
 from aoti_pack.commands.compile import compile_command
 from aoti_pack.commands.shared import FOLDER, JSON
 from aoti_pack.errors import CheckError, ProofError, UserError
@@ -51,6 +52,7 @@ def main(debug: bool) -> None:
     """
 
 
+main.add_command(build_command)
 main.add_command(compile_command)
 
 

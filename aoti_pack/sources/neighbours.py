@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from aoti_pack.recipe import file_module_name
+from aoti_pack.sources.asked import split_settings
 
 _FOREIGN = ("site-packages", "dist-packages")
 
@@ -54,3 +57,18 @@ def _below(folder: Path, prefix: str) -> dict[str, Path]:
 
 def _is_foreign(path: Path) -> bool:
     return any(part in _FOREIGN for part in path.parts)
+
+
+def source_files(source: str, settings: Mapping[str, Any]) -> list[str]:
+    """The files that the model at `source`, which is loaded, and its example inputs consist of; files that a setting
+    names, such as a checkpoint, are among them."""
+    asked, own = split_settings(settings)
+    files = {
+        Path(value).resolve() for value in own.values() if isinstance(value, str) and Path(value).is_file()
+    }
+    for one in (source, asked.inputs):
+        if one is None:
+            continue
+        path = Path(one.partition(":")[0])
+        files |= {path.resolve()} if path.suffix in (".pt2", ".npz") else set(own_modules(one).values())
+    return sorted(map(str, files))
