@@ -13,14 +13,15 @@ from typing import Any
 import click
 
 from aoti_pack import __version__, console
+from aoti_pack.commands.build import build_command
 from aoti_pack.commands.compile import compile_command
-from aoti_pack.commands.shared import FOLDER, JSON
 from aoti_pack.commands.config import config_command
-from aoti_pack.errors import ProofError, UserError
+from aoti_pack.commands.shared import FOLDER, JSON
+from aoti_pack.errors import CheckError, ProofError, UserError
 
 
 class _Program(click.Group):
-    """Ends wrong use in one clear line and exit code 2, a failed proof in one line and exit code 1."""
+    """Ends wrong use in one clear line and exit code 2, a failed proof or check in one line and exit code 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -31,7 +32,7 @@ class _Program(click.Group):
                 raise
             line = " ".join(str(error).split())
             console.err.print(f"aoti-pack: {line}", style="bold red", markup=False, soft_wrap=True)
-            code = 1 if isinstance(error, ProofError) else 2
+            code = 1 if isinstance(error, ProofError | CheckError) else 2
         except KeyboardInterrupt:
             console.err.print("aoti-pack: interrupted")
             code = 128 + signal.SIGINT
@@ -52,6 +53,7 @@ def main(debug: bool) -> None:
     """
 
 
+main.add_command(build_command)
 main.add_command(compile_command)
 
 

@@ -17,3 +17,7 @@ class UserError(Exception):
 
 class ProofError(Exception):
     """A compiled model does not equal its eager self. Nothing was written. Exit code 1."""
+
+
+class CheckError(UserError):
+    """A package's files are not those that its manifest describes. Exit code 1: a check failed, the use is right."""

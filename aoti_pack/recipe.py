@@ -15,6 +15,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from aoti_pack.errors import UserError
+from aoti_pack.structure import leaves as leaves  # noqa: PLC0414
+from aoti_pack.structure import map_leaves as map_leaves  # noqa: PLC0414
 
 if TYPE_CHECKING:
     import torch
@@ -46,11 +48,13 @@ class Recipe:
 
     name: names the package and, by default, the served model.
     model: an `nn.Module` in eval mode, or a function that builds one.
-    inputs: keyword arguments of `forward`; example tensors, also inside nested dicts, tuples and lists. An
-        input's name is its path: `user`, `options.key`, `pair.0`. A size that is dynamic must be 2 or more in
-        the example.
+    inputs: arguments of `forward` by its parameters' names (those of `*args` as a tuple under its name); example
+        tensors, also inside nested dicts, tuples, lists, NamedTuples and dataclasses that torch.export knows
+        (`torch.export.register_dataclass`). An input's name is its path: `user`, `options.key`, `pair.0`. Numbers,
+        bools, texts and None are compiled in. A size that is dynamic must be 2 or more in the example.
     dynamic: input path -> {axis: `torch.export.Dim`}. Equal names mean equal sizes.
-    outputs: names of the model's outputs, in its own order (nested ones flattened).
+    outputs: names of the model's outputs, in its own order (nested ones flattened). Left out, they are the paths of
+        what the model returns: `logits`, `aux.0`; `output.0` in a bare tuple, `output` for one tensor.
     batch: the `Dim` name that counts independent rows; requests are joined along it once the proof has shown
         that rows do not see each other.
     tolerance: dtype name -> Tolerance, where the default does not fit.
@@ -61,13 +65,14 @@ class Recipe:
     optional: input path -> the value that fills the input where a request leaves it out. Its sizes must be told by
         the other inputs.
     mutates: paths of inputs, and names of buffers, that the model may write into. Without an entry that is
-        refused: a served model keeps no state between requests, and what it writes into an input is lost.
+        refused: a served model keeps no state between requests. What is written is lost: an input is copied
+        before, and every run finds a buffer as it was compiled.
     """
 
     name: str
     model: nn.Module | Callable[[], nn.Module]
     inputs: Inputs
-    outputs: Sequence[str]
+    outputs: Sequence[str] = ()
     dynamic: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
     batch: str | None = "b"
     tolerance: Mapping[str, Tolerance] = field(default_factory=dict)
@@ -135,42 +140,19 @@ def dim_name(dim: Any) -> str:
     return str(dim.__name__)
 
 
-def leaves(inputs: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(path, leaf) of nested dicts, tuples and lists, in their own order."""
-    if isinstance(inputs, Mapping):
-        for key, value in inputs.items():
-            yield from leaves(value, f"{prefix}.{key}" if prefix else str(key))
-    elif isinstance(inputs, tuple | list):
-        for index, value in enumerate(inputs):
-            yield from leaves(value, f"{prefix}.{index}" if prefix else str(index))
-    else:
-        yield prefix, inputs
-
-
-def map_leaves(inputs: Any, change: Callable[[str, Any], Any], prefix: str = "") -> Any:
-    """`inputs` with each leaf replaced by `change(path, leaf)`, in the same structure."""
-
-    def inner(key: object, value: Any) -> Any:
-        return map_leaves(value, change, f"{prefix}.{key}" if prefix else str(key))
-
-    if isinstance(inputs, Mapping):
-        return {key: inner(key, value) for key, value in inputs.items()}
-    if isinstance(inputs, tuple | list):
-        items = [inner(index, value) for index, value in enumerate(inputs)]
-        return type(inputs)(*items) if hasattr(inputs, "_fields") else type(inputs)(items)
-    return change(prefix, inputs)
-
-
 def load_recipe(source: str, settings: Mapping[str, Any]) -> Recipe:
     """The recipe at `module:attribute` or `path/to/file.py:attribute` (default attribute: `recipe`).
 
-    The attribute is a Recipe, or a function that takes `settings` as keyword arguments and returns one.
-    UserError when it cannot be found, raises, or does not take a setting.
+    The attribute is a Recipe, or a function that takes `settings` as keyword arguments and returns one. In its
+    place: a saved ExportedProgram (`FILE.pt2`), or a function or module with `--inputs` among the settings (see
+    `aoti_pack.sources`). UserError when it cannot be found, raises, or does not take a setting.
     """
-    where, _, attribute = source.partition(":")
-    attribute = attribute or "recipe"
     with _seeded():
-        return _load(source, where, attribute, settings)
+        recipe = _load(source, settings)
+    from aoti_pack.recipe_check import check_recipe
+
+    check_recipe(recipe)
+    return recipe
 
 
 @contextmanager
@@ -183,33 +165,72 @@ def _seeded() -> Iterator[None]:
         yield
 
 
-def _load(source: str, where: str, attribute: str, settings: Mapping[str, Any]) -> Recipe:
-    module = _import(where)
+def _load(source: str, settings: Mapping[str, Any]) -> Recipe:
+    from aoti_pack.sources.asked import split_settings
+
+    asked, own = split_settings(settings)
+    if source.partition(":")[0].endswith(".pt2"):
+        from aoti_pack.sources.program import program_recipe
+
+        if own:
+            raise UserError(
+                f"{source} is an exported program and takes no settings, got --set {next(iter(own))}"
+            )
+        return program_recipe(source, asked)
+    found = attribute_of(source, "recipe")
+    if asked.inputs is not None:
+        from aoti_pack.sources.plain import plain_recipe
+
+        return plain_recipe(source, found, own, asked)
+    if not isinstance(found, Recipe):
+        found = _made_by(source, found, own)
+    elif own:
+        raise UserError(
+            f"{source} is a Recipe and takes no settings, got --set {next(iter(own))}",
+            mend="make it a function with keyword arguments",
+        )
+    if option := asked.first():
+        raise UserError(
+            f"{option} was given, and {source} is a Recipe, which says that itself", mend="change the recipe"
+        )
+    return found
+
+
+def _made_by(source: str, found: Any, settings: Mapping[str, Any]) -> Recipe:
+    """The Recipe that the function `found` returns."""
+    from torch import nn
+
+    mend = "give its example inputs: --inputs FILE.npz or module:function"
+    if not callable(found):
+        raise UserError(f"{source} is a {type(found).__name__}, expected a Recipe or a function")
+    if isinstance(found, nn.Module) or (isinstance(found, type) and issubclass(found, nn.Module)):
+        raise UserError(f"{source} is an nn.Module, expected a Recipe", mend=mend)
+    try:
+        made = found(**settings)
+    except UserError:
+        raise
+    except Exception as error:
+        hint = (
+            f" ({mend}, if it is the model itself)" if isinstance(error, TypeError) and not settings else ""
+        )
+        raise UserError(f"recipe {source} raised {type(error).__name__}: {error}{hint}") from error
+    if not isinstance(made, Recipe):
+        module = isinstance(made, nn.Module)
+        raise UserError(
+            f"{source}() returned a {type(made).__name__}, expected a Recipe", mend=mend if module else None
+        )
+    return made
+
+
+def attribute_of(source: str, default: str) -> Any:
+    """The object at `module:attribute` or `FILE.py:attribute`; UserError when it cannot be found."""
+    where, _, attribute = source.partition(":")
+    module, attribute = _import(where), attribute or default
     if not hasattr(module, attribute):
         raise UserError(
             f"{where} has no attribute {attribute!r}", mend="name the recipe as FILE.py:ATTRIBUTE"
         )
-    found = getattr(module, attribute)
-    if not isinstance(found, Recipe):
-        if not callable(found):
-            raise UserError(f"{source} is a {type(found).__name__}, expected a Recipe or a function")
-        try:
-            found = found(**settings)
-        except UserError:
-            raise
-        except Exception as error:
-            raise UserError(f"recipe {source} raised {type(error).__name__}: {error}") from error
-        if not isinstance(found, Recipe):
-            raise UserError(f"{source}() returned a {type(found).__name__}, expected a Recipe")
-    elif settings:
-        raise UserError(
-            f"{source} is a Recipe and takes no settings, got --set {next(iter(settings))}",
-            mend="make it a function with keyword arguments",
-        )
-    from aoti_pack.recipe_check import check_recipe
-
-    check_recipe(found)
-    return found
+    return getattr(module, attribute)
 
 
 def _import(where: str) -> ModuleType:

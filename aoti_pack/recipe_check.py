@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 from collections.abc import Mapping
 from typing import Any
 
 from aoti_pack.errors import UserError
 from aoti_pack.fill_value import fill_fault
 from aoti_pack.manifest import WIRE_DATATYPES
-from aoti_pack.recipe import Recipe, dim_name, leaves
+from aoti_pack.recipe import Recipe, dim_name
+from aoti_pack.structure import children, leaves
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -43,9 +46,44 @@ def _check_inputs(recipe: Recipe) -> dict[str, Any]:
         if not path or not path.isprintable():
             raise _fault(recipe, f"the input path {path!r} is empty or cannot be printed")
     found = dict(leaves(recipe.inputs))
+    for path, leaf in found.items():
+        _check_leaf(recipe, path, leaf)
+    _check_dataclasses(recipe)
     if not any(isinstance(leaf, torch.Tensor) for leaf in found.values()):
         raise _fault(recipe, "it has no tensor inputs")
     return found
+
+
+def _check_leaf(recipe: Recipe, path: str, leaf: Any) -> None:
+    import torch
+
+    plain = isinstance(leaf, int | float | str | None) and not isinstance(leaf, enum.Enum)
+    if not plain and not isinstance(leaf, torch.Tensor):
+        raise _fault(
+            recipe,
+            f"the input {path!r} is a {type(leaf).__name__}, expected a tensor, a number, a bool, a text or None",
+            "set it inside the model",
+        )
+
+
+def _check_dataclasses(recipe: Recipe) -> None:
+    from torch.utils import _pytree as pytree
+
+    found: list[tuple[str, Any]] = list(recipe.inputs.items())
+    while found:
+        path, value = found.pop()
+        inner = children(value)
+        if (
+            inner is not None
+            and dataclasses.is_dataclass(value)
+            and type(value) not in pytree.SUPPORTED_NODES
+        ):
+            raise _fault(
+                recipe,
+                f"the input {path!r} is a dataclass {type(value).__name__} that torch.export does not know",
+                f"call torch.export.register_dataclass({type(value).__name__})",
+            )
+        found += [(f"{path}.{key}", child) for key, child in inner or ()]
 
 
 def _check_dims(recipe: Recipe, path: str, dims: Mapping[int, Any], inputs: Mapping[str, Any]) -> None:
@@ -172,5 +210,5 @@ def _check_outputs(recipe: Recipe) -> None:
     for name in recipe.outputs:
         if not isinstance(name, str) or not name or not name.isprintable():
             raise _fault(recipe, f"outputs must be printable names, got {name!r}")
-    if not recipe.outputs or len(set(recipe.outputs)) != len(recipe.outputs):
+    if len(set(recipe.outputs)) != len(recipe.outputs):
         raise _fault(recipe, f"outputs must be distinct names, got {list(recipe.outputs)}")

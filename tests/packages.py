@@ -55,7 +55,12 @@ def _digest(source: str, settings: Mapping[str, Any], dtype: str) -> str:
 
     root = Path(aoti_pack.__file__).parent
     file = Path(source.rpartition(":")[0])
-    own = [file] if file.suffix == ".py" else sorted((root / "models").glob("*.py"))
+    # A recipe's neighbours bear its name: `structure_parts.py` is `structure.py`'s.
+    own = (
+        sorted(file.parent.glob(f"{file.stem}*.py"))
+        if file.suffix == ".py"
+        else sorted((root / "models").glob("*.py"))
+    )
     content = hashlib.sha256()
     for path in [
         *own,

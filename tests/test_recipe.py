@@ -77,7 +77,7 @@ def test_own_sampler_is_given_generator_and_sizes() -> None:
 
 def test_paths_and_structure_of_nested_inputs() -> None:
     nested = {"a": {"k": 1}, "p": (2, [3]), "n": Pair(4, 5)}
-    assert list(leaves(nested)) == [("a.k", 1), ("p.0", 2), ("p.1.0", 3), ("n.0", 4), ("n.1", 5)]
+    assert list(leaves(nested)) == [("a.k", 1), ("p.0", 2), ("p.1.0", 3), ("n.left", 4), ("n.right", 5)]
     doubled = map_leaves(nested, lambda path, leaf: leaf * 2)
     assert doubled == {"a": {"k": 2}, "p": (4, [6]), "n": Pair(8, 10)}
     assert type(doubled["n"]) is Pair

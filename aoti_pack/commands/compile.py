@@ -12,10 +12,20 @@ from aoti_pack.commands.shared import FOLDER, JSON, parse_settings
 
 
 @click.command("compile")
-@click.argument("recipe")
+@click.argument("source")
 @click.option("-o", "--out", type=FOLDER, required=True, help="Folder to write; replaced if it is a package.")
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @click.option("--dtype", help="float32 or bfloat16 (default: what the recipe's model is in).")
+@click.option(
+    "--inputs", metavar="FILE.npz|MODULE:FUNCTION", help="Example inputs of a SOURCE that is no Recipe."
+)
+@click.option(
+    "--dynamic",
+    multiple=True,
+    metavar="PATH:AXIS=NAME[LOW..HIGH]",
+    help="A size that varies, such as x:0=b[1..256]; 1..1024 where no range is given.",
+)
+@click.option("--outputs", metavar="NAME,NAME", help="Names of the outputs, in the model's order.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting for the recipe.")
 @click.option(
     "--target-cpu",
@@ -32,10 +42,13 @@ from aoti_pack.commands.shared import FOLDER, JSON, parse_settings
 @click.option("--keep-sources", is_flag=True, help="Ship the generated C++ in the package.")
 @JSON
 def compile_command(
-    recipe: str,
+    source: str,
     out: Path,
     device: str,
     dtype: str | None,
+    inputs: str | None,
+    dynamic: tuple[str, ...],
+    outputs: str | None,
     settings: tuple[str, ...],
     target_cpu: str,
     static_threads: bool,
@@ -44,15 +57,24 @@ def compile_command(
     keep_sources: bool,
     as_json: bool,
 ) -> None:
-    """Compile RECIPE (module:attribute or file.py:attribute) and prove it equal to eager.
+    """Compile SOURCE and prove it equal to eager.
+
+    SOURCE is a Recipe (module:attribute or FILE.py:attribute), a program saved by torch.export.save (FILE.pt2), or
+    with --inputs a plain function or nn.Module (module:attribute or FILE.py:attribute).
+
+    --inputs: the arrays of an npz are keyword arguments, dotted names nest; a function returns a dict of keyword
+    arguments or a tuple of positional ones.
 
     \b
-    Example:
+    Examples:
       aoti-pack compile aoti_pack.models.hstu:recipe -o build/hstu --set config=tiny
       aoti-pack compile my_model.py:recipe -o build/my_model --target-cpu x86-64-v3
+      aoti-pack compile exported.pt2 -o build/exported --outputs scores
+      aoti-pack compile score.py:score -o build/score --inputs example.npz --dynamic "x:0=b[1..256]"
     """
     from aoti_pack.compiler.build import compile_recipe
     from aoti_pack.compiler.options import CompileOptions
+    from aoti_pack.sources.asked import Asked, split_names
 
     options = CompileOptions(
         device,
@@ -63,9 +85,14 @@ def compile_command(
         max_autotune=max_autotune,
         keep_sources=keep_sources,
     )
+    asked = Asked(inputs, dynamic, split_names(outputs))
     with console.steps("compile") as progress:
         done = compile_recipe(
-            recipe, out, options=options, settings=parse_settings(settings), progress=progress
+            source,
+            out,
+            options=options,
+            settings=parse_settings(settings) | asked.settings(),
+            progress=progress,
         )
     if as_json:
         console.print_json(dataclasses.asdict(done.manifest) | {"folder": str(done.folder)})

@@ -9,7 +9,8 @@ import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
 
-from aoti_pack.errors import UserError
+from aoti_pack.errors import CheckError, UserError
+from aoti_pack.manifest import Manifest
 
 # A package is code, kernels and weights. An entry that claims to unpack to more than this is not one.
 MAX_BYTES = 64 << 30
@@ -20,6 +21,20 @@ def sha256_of(path: Path) -> str:
     """The SHA-256 of a file, as 64 hex digits."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def check_files(folder: Path, manifest: Manifest) -> None:
+    """CheckError naming the first file that is missing or is not the one that the manifest describes."""
+    for file in manifest.files:
+        path = folder / file.path
+        if not path.is_file():
+            raise CheckError(f"{path} is missing", mend="compile the package again")
+        if path.stat().st_size != file.bytes or sha256_of(path) != file.sha256:
+            raise CheckError(
+                f"{path} is not the file that manifest.json describes: expected {file.bytes} bytes with sha256 "
+                f"{file.sha256[:16]}…, got {path.stat().st_size} bytes",
+                mend="compile the package again",
+            )
 
 
 def unpack(archive: Path, folder: Path) -> list[Path]:

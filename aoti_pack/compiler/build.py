@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,15 +32,15 @@ from aoti_pack.manifest import (
     PackageSpec,
     RecipeRef,
 )
+from aoti_pack.package_files import EAGER_FILE, PACKAGE_FILE, SAMPLE_FILE, SOURCE_FOLDER, STRUCTURE_FILE
 from aoti_pack.progress import Progress
-from aoti_pack.recipe import load_recipe
+from aoti_pack.recipe import Inputs, load_recipe
+from aoti_pack.sources.neighbours import own_modules
+from aoti_pack.structure import leaves, map_leaves
 
 if TYPE_CHECKING:
     from torch import nn
 
-PACKAGE_FILE = "model.pt2"
-EAGER_FILE = "eager.pt"
-SAMPLE_FILE = "sample.pt"
 _SEED = 20_24
 
 
@@ -93,15 +94,16 @@ def compile_recipe(
             proof = prove(reference, compiled, _SEED, progress)
             batching = prove_batching(reference, compiled, _SEED, progress)
         progress("writing")
-        _save_eager(exported.model, beside / EAGER_FILE)
-        save(place(recipe.inputs, chosen, "cpu"), beside / SAMPLE_FILE)
+        example = place(recipe.inputs, chosen, "cpu")
+        _save_eager(exported.model, example, source, beside)
+        save(dict(leaves(example)), beside / SAMPLE_FILE)
         manifest = Manifest(
             name=recipe.name,
             executor="plain",
             wire="rows" if batching.proved else "single",
             recipe=RecipeRef(source, dict(settings or {})),
             package=PackageSpec(PACKAGE_FILE, sha256_of(package)),
-            files=tuple(describe_file(beside, path) for path in sorted(beside.iterdir())),
+            files=tuple(describe_file(beside, path) for path in sorted(beside.rglob("*")) if path.is_file()),
             torch=torch.__version__,
             torch_range=torch_range(torch.__version__),
             options=options.record(),
@@ -134,7 +136,7 @@ def check_output_folder(out: Path) -> None:
             f"{out} is the current folder or one above it, and it would be replaced",
             mend="give a folder of its own",
         )
-    ours = {PACKAGE_FILE, EAGER_FILE, SAMPLE_FILE, MANIFEST_FILE}
+    ours = {PACKAGE_FILE, EAGER_FILE, STRUCTURE_FILE, SAMPLE_FILE, SOURCE_FOLDER, MANIFEST_FILE}
     found = {entry.name for entry in out.iterdir()} if out.is_dir() else set()
     if found and MANIFEST_FILE not in found:
         raise UserError(
@@ -149,13 +151,27 @@ def check_output_folder(out: Path) -> None:
         raise UserError(f"{out} is a file, expected a folder")
 
 
-def _save_eager(model: nn.Module, path: Path) -> None:
-    """Pickle the eager module for `verify` and the Python twin; no file where it cannot be pickled."""
+def _save_eager(model: nn.Module, example: Inputs, source: str, folder: Path) -> None:
+    """Pickle the eager module for `verify` and the Python twin, with the structure of its inputs and the Python files
+    that its classes are in; no file where it cannot be pickled."""
     try:
-        save(model, path)
+        save(model, folder / EAGER_FILE)
+        save(map_leaves(example, lambda path, _leaf: path), folder / STRUCTURE_FILE)
     except (pickle.PicklingError, AttributeError, TypeError, RuntimeError):
         # Lambdas, local classes and handles do not pickle. The package serves without; the twin says why it cannot.
-        path.unlink(missing_ok=True)
+        for name in (EAGER_FILE, STRUCTURE_FILE):
+            (folder / name).unlink(missing_ok=True)
+        return
+    if source.partition(":")[0].endswith(".py"):
+        for module, file in own_modules(source).items():
+            name = "/".join(module.split("."))
+            target = (
+                folder
+                / SOURCE_FOLDER
+                / (f"{name}/__init__.py" if file.name == "__init__.py" else f"{name}.py")
+            )
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
 
 
 def describe_file(folder: Path, path: Path) -> FileSpec:

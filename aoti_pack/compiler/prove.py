@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,8 @@ from aoti_pack.compiler.sizes import Sizes, example_sizes, graph_cost, sweep
 from aoti_pack.errors import ProofError, UserError
 from aoti_pack.manifest import OutputError, Proof, ProofCase, TensorSpec
 from aoti_pack.progress import Progress
-from aoti_pack.recipe import DEFAULT_TOLERANCE, Inputs, Recipe, Tolerance, leaves
+from aoti_pack.recipe import DEFAULT_TOLERANCE, Inputs, Recipe, Tolerance
+from aoti_pack.structure import call, leaves, map_leaves
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +55,7 @@ class Reference:
     def eager(self, inputs: Inputs) -> list[torch.Tensor]:
         """The eager model's flat outputs, in its own dtype. UserError when it does not take the inputs."""
         try:
-            return _call(self.model, inputs)
+            return _call(self.model, self._kept(inputs))
         except Exception as error:
             raise UserError(
                 f"recipe {self.recipe.name!r}: the model raised {type(error).__name__} on drawn inputs: {error}",
@@ -63,7 +65,7 @@ class Reference:
     def compiled(self, compiled: CompiledModel, inputs: Inputs, where: str) -> list[torch.Tensor]:
         """The package's flat outputs. ProofError when it raises or gives another number of them."""
         try:
-            found = compiled.run(self.exported.flatten(inputs))
+            found = compiled.run(self.exported.flatten(self._kept(inputs)))
         except Exception as error:
             raise ProofError(f"the compiled model raised at {where}: {error}") from error
         if len(found) != len(self.exported.outputs):
@@ -71,6 +73,12 @@ class Reference:
                 f"the compiled model gives {len(found)} outputs at {where}, expected {len(self.exported.outputs)}"
             )
         return found
+
+    def _kept(self, inputs: Inputs) -> Inputs:
+        """`inputs`, copied where the model writes into them: eager and the package must find the same ones."""
+        mutated = {spec.name for spec in self.exported.inputs if spec.mutated}
+        kept: Inputs = map_leaves(inputs, lambda path, leaf: leaf.clone() if path in mutated else leaf)
+        return kept
 
     def tolerance(self, spec: TensorSpec) -> Tolerance:
         """How far `spec` may be off: for floating outputs the looser of its own dtype's and the model's."""
@@ -86,7 +94,7 @@ class Reference:
 
         if self.double is None:
             return None
-        return _call(self.double, place(inputs, torch.float64, self.device))
+        return _call(self.double, self._kept(place(inputs, torch.float64, self.device)))
 
 
 def make_reference(recipe: Recipe, exported: Exported, dtype: torch.dtype, device: str) -> Reference:
@@ -94,18 +102,16 @@ def make_reference(recipe: Recipe, exported: Exported, dtype: torch.dtype, devic
 
     UserError when eager itself does not take it.
     """
-    import torch
-
-    double: nn.Module | None = copy.deepcopy(exported.model).double()
-    example = place(recipe.inputs, torch.float64, device)
+    double = copy.deepcopy(exported.model).double()
+    reference = Reference(recipe, exported, exported.model, double, dtype, device)
+    example = place(recipe.inputs, dtype, device)
+    reference.eager(example)
     try:
-        _call(double, example)
+        reference.float64(example)
     except Exception:
         # A model that fixes a dtype inside (or uses an operator without float64) has no float64 reference;
         # the proof says so and still compares with eager.
-        double = None
-    reference = Reference(recipe, exported, exported.model, double, dtype, device)
-    reference.eager(place(recipe.inputs, dtype, device))
+        return dataclasses.replace(reference, double=None)
     return reference
 
 
@@ -116,7 +122,7 @@ def _call(model: nn.Module | None, inputs: Inputs) -> list[torch.Tensor]:
     if model is None:
         raise AssertionError("no model to call")
     with torch.no_grad():
-        return list(pytree.tree_leaves(model(**inputs)))
+        return list(pytree.tree_leaves(call(model, inputs)))
 
 
 def check_shapes(

@@ -41,7 +41,7 @@ def graph_cost(recipe: Recipe, exported: Exported) -> GraphCost:
     placeholders = {node.name: node for node in exported.program.graph.nodes if node.op == "placeholder"}
     by_path = {
         spec.name: placeholders[name].meta["val"]
-        for spec, name in zip(exported.inputs, _tensor_inputs(exported), strict=True)
+        for spec, name in zip(exported.inputs, exported.placeholders, strict=True)
     }
     for path, dims in recipe.dynamic.items():
         for axis, dim in dims.items():
@@ -73,15 +73,6 @@ def graph_cost(recipe: Recipe, exported: Exported) -> GraphCost:
         largest=lambda sizes: max(values(sizes)),
         total=lambda sizes: sum(w * v for w, v in zip(weights, values(sizes), strict=True)),
     )
-
-
-def _tensor_inputs(exported: Exported) -> list[str]:
-    baked = {scalar.name for scalar in exported.baked}
-    names = exported.program.graph_signature.user_inputs
-    if len(names) - len(baked) != len(exported.inputs):
-        raise AssertionError("inputs and placeholders do not match")
-    values = {n.name: n.meta.get("val") for n in exported.program.graph.nodes if n.op == "placeholder"}
-    return [str(name) for name in names if isinstance(name, str) and hasattr(values.get(name), "shape")]
 
 
 def example_sizes(recipe: Recipe) -> Sizes:

@@ -6,8 +6,7 @@ import dataclasses
 import tempfile
 from pathlib import Path
 
-from aoti_pack.compiler.archive import sha256_of, unpack
-from aoti_pack.compiler.build import EAGER_FILE
+from aoti_pack.compiler.archive import check_files, unpack
 from aoti_pack.compiler.export import Exported, export
 from aoti_pack.compiler.machine import check_machine
 from aoti_pack.compiler.prove import make_reference, prove
@@ -16,6 +15,7 @@ from aoti_pack.compiler.runtime import CompiledModel
 from aoti_pack.compiler.target import check_device, parse_dtype
 from aoti_pack.errors import ProofError, UserError
 from aoti_pack.manifest import Manifest
+from aoti_pack.package_files import EAGER_FILE
 from aoti_pack.progress import Progress
 from aoti_pack.recipe import load_recipe
 
@@ -52,20 +52,6 @@ def verify(folder: Path, *, seed: int, progress: Progress) -> Manifest:
     if manifest.batching.proved and not batching.proved:
         raise ProofError(f"batching was proved when this was compiled and is not now: {batching.reason}")
     return dataclasses.replace(manifest, proof=proof, batching=batching)
-
-
-def check_files(folder: Path, manifest: Manifest) -> None:
-    """UserError naming the first file that is missing or is not the one that the manifest describes."""
-    for file in manifest.files:
-        path = folder / file.path
-        if not path.is_file():
-            raise UserError(f"{path} is missing", mend="compile the package again")
-        if path.stat().st_size != file.bytes or sha256_of(path) != file.sha256:
-            raise UserError(
-                f"{path} is not the file that manifest.json describes: expected {file.bytes} bytes with sha256 "
-                f"{file.sha256[:16]}…, got {path.stat().st_size} bytes",
-                mend="compile the package again",
-            )
 
 
 def _check_same_contract(manifest: Manifest, exported: Exported) -> None:

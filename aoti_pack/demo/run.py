@@ -15,11 +15,12 @@ from aoti_pack.atomic import write_text
 from aoti_pack.bench.client import ModelClient
 from aoti_pack.bench.compare import Row, compare
 from aoti_pack.bench.load import Endpoint
-from aoti_pack.compiler.build import EAGER_FILE, Compiled
+from aoti_pack.compiler.build import Compiled
 from aoti_pack.demo.artifacts import Trained, compile_once, train_once
 from aoti_pack.demo.requests import Ranking, load_requests, rank
 from aoti_pack.errors import ProofError
 from aoti_pack.manifest import Manifest
+from aoti_pack.package_files import EAGER_FILE
 from aoti_pack.paths import user_cache
 from aoti_pack.repository.config import Serving
 from aoti_pack.repository.layout import write_model

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoti_pack.atomic import new_directory
-from aoti_pack.compiler.archive import unpack
+from aoti_pack.compiler.archive import check_files, unpack
 from aoti_pack.compiler.build import describe_file
-from aoti_pack.compiler.verify import check_files
 from aoti_pack.errors import UserError
 from aoti_pack.manifest import FILE_NAME, Manifest, PackageSpec
 from aoti_pack.repository.config import Serving, config_text

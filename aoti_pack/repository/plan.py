@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aoti_pack.compiler.build import SAMPLE_FILE
 from aoti_pack.errors import UserError
 from aoti_pack.manifest import Manifest, TensorSpec, WireForm
-from aoti_pack.recipe import leaves
+from aoti_pack.package_files import SAMPLE_FILE
 from aoti_pack.repository.config import Serving, WarmupInput, model_config, wire_dims, wire_form
 from aoti_pack.repository.python_twin import twin_parameters
 
@@ -79,7 +78,7 @@ def _sample(folder: Path, manifest: Manifest) -> Sequence[torch.Tensor]:
     """The recipe's example, in the order of the manifest's inputs."""
     import torch
 
-    found: dict[str, Any] = dict(leaves(torch.load(folder / SAMPLE_FILE, weights_only=True)))
+    found: dict[str, Any] = torch.load(folder / SAMPLE_FILE, weights_only=True)
     return [found[spec.name] for spec in manifest.inputs]
 
 

@@ -7,10 +7,10 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from aoti_pack.compiler.build import EAGER_FILE, SAMPLE_FILE, describe_file
+from aoti_pack.compiler.build import describe_file
 from aoti_pack.errors import UserError
 from aoti_pack.manifest import Manifest
-from aoti_pack.recipe import file_module_name
+from aoti_pack.package_files import EAGER_FILE, SAMPLE_FILE, SOURCE_FOLDER, STRUCTURE_FILE
 
 
 def twin_parameters(*, compiled: bool) -> Mapping[str, str]:
@@ -28,14 +28,10 @@ def add_twin(folder: Path, manifest: Manifest, target: Path) -> Manifest:
             f"{folder} holds no {EAGER_FILE}: the model of {manifest.name} could not be pickled",
             mend="define its classes at the top of a module and compile it again",
         )
-    for name in (EAGER_FILE, SAMPLE_FILE):
+    for name in (EAGER_FILE, STRUCTURE_FILE, SAMPLE_FILE):
         shutil.copyfile(folder / name, target / name)
     shutil.copyfile(Path(__file__).with_name("twin_model.py"), target / "model.py")
-    source = Path(manifest.recipe.source.partition(":")[0])
-    if source.suffix == ".py":
-        if not source.is_file():
-            raise UserError(f"{source} does not exist", mend="run from the folder where it was compiled")
-        # The pickle names its classes by this module; Triton's stub puts the version folder on the path.
-        shutil.copyfile(source, target / f"{file_module_name(source)}.py")
-    files = tuple(describe_file(target, path) for path in sorted(target.iterdir()))
+    if (folder / SOURCE_FOLDER).is_dir():
+        shutil.copytree(folder / SOURCE_FOLDER, target / SOURCE_FOLDER)
+    files = tuple(describe_file(target, path) for path in sorted(target.rglob("*")) if path.is_file())
     return dataclasses.replace(manifest, files=files)

@@ -19,7 +19,8 @@ from torch.utils.dlpack import from_dlpack
 
 from aoti_pack.fill_value import filled
 from aoti_pack.manifest import Manifest
-from aoti_pack.recipe import map_leaves
+from aoti_pack.package_files import EAGER_FILE, SAMPLE_FILE, SOURCE_FOLDER, STRUCTURE_FILE
+from aoti_pack.structure import bind, map_leaves
 
 
 class TritonPythonModel:
@@ -30,18 +31,19 @@ class TritonPythonModel:
         # Triton's stub starts its interpreter in the C locale; torch.compile reads UTF-8 files of its own.
         locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
         here = Path(args["model_repository"]) / args["model_version"]
-        sys.path.insert(0, str(here))
+        sys.path.insert(0, str(here / SOURCE_FOLDER))
         parameters = json.loads(args["model_config"])["parameters"]
         if "threads" in parameters:
             torch.set_num_threads(int(parameters["threads"]["string_value"]))
         self.manifest = Manifest.load(here)
-        self.structure = torch.load(here / "sample.pt", weights_only=True)
+        self.sample = torch.load(here / SAMPLE_FILE, weights_only=True)
         kind, device = args["model_instance_kind"], args["model_instance_device_id"]
         self.device = f"cuda:{device}" if kind == "GPU" else "cpu"
-        model = torch.load(here / "eager.pt", map_location=self.device, weights_only=False)
-        self.model = (
-            torch.compile(model, dynamic=True) if parameters["mode"]["string_value"] == "compile" else model
-        )
+        self.eager = torch.load(here / EAGER_FILE, map_location=self.device, weights_only=False)
+        # After the model, whose pickle imports what the structure's own types need registered.
+        self.structure = torch.load(here / STRUCTURE_FILE, weights_only=False)
+        is_compiled = parameters["mode"]["string_value"] == "compile"
+        self.model = torch.compile(self.eager, dynamic=True) if is_compiled else self.eager
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """One response a request, in their order. What the wire form does not join runs request by request."""
@@ -60,8 +62,9 @@ class TritonPythonModel:
         rows_of = [self._inputs(request) for request in requests]
         columns = {spec.name: [row[spec.name] for row in rows_of] for spec in self.manifest.inputs}
         joined = {name: torch.cat(parts) if len(parts) > 1 else parts[0] for name, parts in columns.items()}
-        inputs = map_leaves(self.structure, lambda path, leaf: joined.get(path, leaf))  # noqa: PLW0108
-        outputs = [output.contiguous() for output in pytree.tree_leaves(self.model(**inputs))]
+        inputs = map_leaves(self.structure, lambda path, _: joined.get(path, self.sample[path]))
+        args, kwargs = bind(self.eager, inputs)
+        outputs = [output.contiguous() for output in pytree.tree_leaves(self.model(*args, **kwargs))]
         if len(requests) == 1:
             return [self._response(outputs)]
         rows = [part.shape[0] for part in columns[self.manifest.inputs[0].name]]
@@ -76,6 +79,8 @@ class TritonPythonModel:
             given = pb_utils.get_input_tensor_by_name(request, spec.name)
             if given is not None:
                 tensor = from_dlpack(given.to_dlpack()).to(self.device)
+                # What the model writes into is the server's memory otherwise.
+                tensor = tensor.clone() if spec.mutated else tensor
                 found[spec.name] = tensor if spec.shape else tensor.reshape(())
                 sizes.update(zip(spec.shape, found[spec.name].shape, strict=True))
         for spec in self.manifest.inputs:

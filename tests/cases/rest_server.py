@@ -74,7 +74,11 @@ class RestServer:
     def counts(self, name: str) -> tuple[int, int, int]:
         """Rows, runs and requests that the server counts for the model."""
         (found,) = self.call(f"v2/models/{name}/stats").body["model_stats"]
-        return found["inference_count"], found["execution_count"], found["inference_stats"]["success"]["count"]
+        return (
+            found["inference_count"],
+            found["execution_count"],
+            found["inference_stats"]["success"]["count"],
+        )
 
     def infer(
         self, name: str, inputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any] | None = None

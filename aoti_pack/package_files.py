@@ -1,0 +1,11 @@
+"""The names of the files of a package, for those who write it and those who read it."""
+
+PACKAGE_FILE = "model.pt2"
+EAGER_FILE = "eager.pt"
+"""The pickled eager module; missing where it does not pickle."""
+STRUCTURE_FILE = "structure.pt"
+"""The nested structure of the inputs with each leaf's path in its place; lies beside `eager.pt`."""
+SAMPLE_FILE = "sample.pt"
+"""The example inputs: path -> leaf."""
+SOURCE_FOLDER = "source"
+"""The Python files that unpickling `eager.pt` imports, where the recipe is a file."""
