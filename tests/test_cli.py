@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from manifests import manifest
 
 from aoti_pack import cli, console
-from aoti_pack.cli import main, parse_settings
+from aoti_pack.cli import main
+from aoti_pack.commands.shared import parse_settings
 from aoti_pack.compiler import build, verify
 from aoti_pack.errors import ProofError, UserError
 from aoti_pack.manifest import Batching
