@@ -16,10 +16,17 @@ from aoti_pack.commands.shared import FOLDER, JSON, parse_settings
 @click.option("-o", "--out", type=FOLDER, required=True, help="Folder to write; replaced if it is a package.")
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @click.option("--dtype", help="float32 or bfloat16 (default: what the recipe's model is in).")
+@click.option("--updatable", is_flag=True, help="Weights can be replaced in a running server.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting for the recipe.")
 @JSON
 def compile_command(
-    recipe: str, out: Path, device: str, dtype: str | None, settings: tuple[str, ...], as_json: bool
+    recipe: str,
+    out: Path,
+    device: str,
+    dtype: str | None,
+    updatable: bool,
+    settings: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Compile RECIPE (module:attribute or file.py:attribute) and prove it equal to eager.
 
@@ -30,7 +37,7 @@ def compile_command(
     from aoti_pack.compiler.build import compile_recipe
     from aoti_pack.compiler.options import CompileOptions
 
-    options = CompileOptions(device, dtype)
+    options = CompileOptions(device, dtype, updatable=updatable)
     with console.steps("compile") as progress:
         done = compile_recipe(
             recipe, out, options=options, settings=parse_settings(settings), progress=progress

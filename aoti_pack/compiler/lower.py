@@ -13,6 +13,7 @@ from typing import Any
 from aoti_pack.compiler.cpu_lowerings import cpu_lowerings
 from aoti_pack.compiler.export import Exported
 from aoti_pack.compiler.options import CompileOptions
+from aoti_pack.compiler.updatable import inductor_settings
 from aoti_pack.errors import UserError
 
 
@@ -22,6 +23,7 @@ def inductor_configs(options: CompileOptions) -> dict[str, Any]:
         "cpp.dynamic_threads": options.dynamic_threads,
         "freezing": options.freezing,
         "max_autotune": options.max_autotune,
+        **inductor_settings(options.updatable),
     }
     return configs
 

@@ -208,6 +208,17 @@ Status ReadTorch(const Fields& root, Manifest& manifest) {
   return {};
 }
 
+// A list of names that may be left out.
+Status ReadNames(const Fields& fields, const char* key, std::vector<std::string>& names) {
+  if (fields.Find(key) == nullptr) return {};
+  AOTI_ASSIGN_OR_RETURN(const Json* list, fields.List(key));
+  for (const Json& name : *list) {
+    if (!name.is_string()) return fields.Wrong(key, "a list of names");
+    names.push_back(name.get<std::string>());
+  }
+  return {};
+}
+
 Status ReadConstants(const Fields& root, std::vector<ConstantSpec>& constants) {
   AOTI_ASSIGN_OR_RETURN(const Json* list, root.List("constants"));
   for (size_t i = 0; i < list->size(); ++i) {
@@ -225,6 +236,7 @@ Status ReadConstants(const Fields& root, std::vector<ConstantSpec>& constants) {
       }
       constant.shape.push_back(size.get<int64_t>());
     }
+    AOTI_RETURN_IF_ERROR(ReadNames(fields, "aliases", constant.aliases));
     constants.push_back(std::move(constant));
   }
   return {};
@@ -281,6 +293,7 @@ Result<Manifest> Read(const Fields& root) {
   AOTI_RETURN_IF_ERROR(ReadTensors(root, "inputs", manifest, manifest.inputs));
   AOTI_RETURN_IF_ERROR(ReadTensors(root, "outputs", manifest, manifest.outputs));
   AOTI_RETURN_IF_ERROR(ReadConstants(root, manifest.constants));
+  AOTI_RETURN_IF_ERROR(ReadNames(root, "unread", manifest.unread));
   AOTI_RETURN_IF_ERROR(ReadBatching(root, manifest));
   if (manifest.wire == Wire::kRows) AOTI_RETURN_IF_ERROR(CheckRows(manifest));
   return manifest;
@@ -303,6 +316,11 @@ std::string ShapeText(std::span<const int64_t> shape) {
 int64_t Manifest::RowLimit() const {
   if (wire != Wire::kRows) return 0;
   return std::min(symbols[*batch_symbol].max, batch_max);
+}
+
+bool Manifest::Updatable() const {
+  return std::any_of(constants.begin(), constants.end(),
+                     [](const ConstantSpec& constant) { return constant.updatable; });
 }
 
 Result<Manifest> ParseManifest(std::string_view text) {

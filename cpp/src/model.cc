@@ -50,7 +50,8 @@ Model::Model(std::string name, std::filesystem::path folder, Manifest manifest, 
       folder_(std::move(folder)),
       manifest_(std::move(manifest)),
       instances_(instances),
-      threads_(threads) {}
+      threads_(threads),
+      weights_(manifest_.Updatable() ? std::make_unique<Weights>(name_, folder_, manifest_) : nullptr) {}
 
 Result<std::unique_ptr<Model>> Model::Create(std::string name, const std::filesystem::path& folder,
                                              std::string_view config_text) {
@@ -95,8 +96,11 @@ Result<std::shared_ptr<Package>> Model::PackageOn(Place place) {
   std::shared_ptr<Package>& package = packages_[place.gpu];
   if (package == nullptr) {
     AOTI_ASSIGN_OR_RETURN(
-        package, Package::Load(folder_ / manifest_.package_path, manifest_.model_name, place,
-                               std::max(instances_, UsableCores())));
+        std::shared_ptr<Package> loaded,
+        Package::Load(folder_ / manifest_.package_path, manifest_.model_name, place,
+                      std::max(instances_, UsableCores())));
+    if (weights_ != nullptr) AOTI_RETURN_IF_ERROR(weights_->Attach(loaded));
+    package = std::move(loaded);
   }
   return package;
 }
