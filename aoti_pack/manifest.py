@@ -98,12 +98,16 @@ class BakedScalar:
 
 @dataclass(frozen=True)
 class ConstantSpec:
-    """A weight or buffer of the model inside the package. `updatable`: it can be replaced in a running server."""
+    """A weight or buffer of the model inside the package. `updatable`: it can be replaced in a running server.
+
+    `aliases` are the other names that the same tensor has in the model: those of a tied weight.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     updatable: bool = False
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -208,7 +212,8 @@ class Manifest:
     """The contract. See the module's docstring; `load` and `save` are the only way to and from disk.
 
     `torch` compiled the package; `torch_range` holds the oldest and the newest release, such as `2.12` and `2.14`,
-    that may run it. `options` are those of the compiler (`CompileOptions`) that shaped the code.
+    that may run it. `options` are those of the compiler (`CompileOptions`) that shaped the code. `unread` names what
+    the model's `state_dict` has and the compiled code never reads; a file of weights may hold it.
     """
 
     name: str
@@ -229,6 +234,7 @@ class Manifest:
     constants: tuple[ConstantSpec, ...]
     batching: Batching
     proof: Proof
+    unread: tuple[str, ...] = ()
     schema: str = SCHEMA
 
     @property

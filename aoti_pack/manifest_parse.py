@@ -165,6 +165,7 @@ def _validate(manifest: Manifest) -> None:
     _unique([t.name for t in manifest.outputs], "outputs")
     _unique([b.name for b in manifest.baked], "baked")
     _unique([c.name for c in manifest.constants], "constants")
+    _validate_weight_names(manifest)
     _unique([f.path for f in manifest.files], "files")
     _validate_plain(manifest)
     for symbol in manifest.symbols:
@@ -188,6 +189,25 @@ def _validate(manifest: Manifest) -> None:
         _validate_file(f"files[{index}]", file.path, file.sha256)
         if file.bytes < 0:
             raise ManifestError(f"files[{index}].bytes: expected 0 or more, got {file.bytes}")
+
+
+def _validate_weight_names(manifest: Manifest) -> None:
+    """Each name in a file of weights means one thing: a tied tensor, of one dtype and shape, or one to leave out."""
+    _unique(list(manifest.unread), "unread")
+    own = {constant.name: constant for constant in manifest.constants}
+    meant: dict[str, ConstantSpec] = dict(own)
+    for constant in manifest.constants:
+        _unique([constant.name, *constant.aliases], f"constants.{constant.name}.aliases")
+        for alias in constant.aliases:
+            other = meant.setdefault(alias, constant)
+            if (other.dtype, other.shape) != (constant.dtype, constant.shape):
+                raise ManifestError(
+                    f"constants.{constant.name}.aliases: {alias!r} is {other.dtype} {list(other.shape)}, expected "
+                    f"{constant.dtype} {list(constant.shape)}"
+                )
+    for name in manifest.unread:
+        if name in meant:
+            raise ManifestError(f"unread: {name!r} is a constant of the package")
 
 
 def _validate_file(where: str, path: str, digest: str) -> None:

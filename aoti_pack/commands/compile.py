@@ -39,6 +39,7 @@ from aoti_pack.commands.shared import FOLDER, JSON, parse_settings
 @click.option(
     "--max-autotune", is_flag=True, help="Choose kernels by measuring; not the same bytes each time."
 )
+@click.option("--updatable", is_flag=True, help="Weights can be replaced in a running server.")
 @click.option("--keep-sources", is_flag=True, help="Ship the generated C++ in the package.")
 @JSON
 def compile_command(
@@ -54,6 +55,7 @@ def compile_command(
     static_threads: bool,
     freezing: bool,
     max_autotune: bool,
+    updatable: bool,
     keep_sources: bool,
     as_json: bool,
 ) -> None:
@@ -83,6 +85,7 @@ def compile_command(
         dynamic_threads=not static_threads,
         freezing=freezing,
         max_autotune=max_autotune,
+        updatable=updatable,
         keep_sources=keep_sources,
     )
     asked = Asked(inputs, dynamic, split_names(outputs))

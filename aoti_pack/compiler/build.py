@@ -15,7 +15,7 @@ from aoti_pack.atomic import new_directory
 from aoti_pack.compiler.archive import sha256_of, unpack
 from aoti_pack.compiler.binary import find_objdump
 from aoti_pack.compiler.cpu_target import cpu_target
-from aoti_pack.compiler.export import Exported, export, place
+from aoti_pack.compiler.export import export, place
 from aoti_pack.compiler.lower import lower
 from aoti_pack.compiler.options import CompileOptions
 from aoti_pack.compiler.prove import make_reference, prove
@@ -23,10 +23,10 @@ from aoti_pack.compiler.prove_batching import prove_batching
 from aoti_pack.compiler.runtime import CompiledModel
 from aoti_pack.compiler.stable_pickle import save
 from aoti_pack.compiler.target import check_device, describe_target, own_dtype, parse_dtype, torch_range
+from aoti_pack.compiler.updatable import describe_constants, prove_updatable
 from aoti_pack.errors import UserError
 from aoti_pack.manifest import FILE_NAME as MANIFEST_FILE
 from aoti_pack.manifest import (
-    ConstantSpec,
     FileSpec,
     Manifest,
     PackageSpec,
@@ -93,6 +93,10 @@ def compile_recipe(
             compiled = CompiledModel(Path(folder), device)
             proof = prove(reference, compiled, _SEED, progress)
             batching = prove_batching(reference, compiled, _SEED, progress)
+            constants, unread = describe_constants(exported, compiled, options.updatable)
+            if options.updatable:
+                progress("proof with other weights")
+                prove_updatable(reference, compiled, constants, _SEED)
         progress("writing")
         example = place(recipe.inputs, chosen, "cpu")
         _save_eager(exported.model, example, source, beside)
@@ -113,7 +117,8 @@ def compile_recipe(
             inputs=exported.inputs,
             outputs=exported.outputs,
             baked=exported.baked,
-            constants=_constants(exported, compiled, options.updatable),
+            constants=constants,
+            unread=unread,
             batching=batching,
             proof=proof,
         )
@@ -177,12 +182,3 @@ def _save_eager(model: nn.Module, example: Inputs, source: str, folder: Path) ->
 def describe_file(folder: Path, path: Path) -> FileSpec:
     """The manifest's record of the file `path`, relative to `folder`."""
     return FileSpec(path.relative_to(folder).as_posix(), sha256_of(path), path.stat().st_size)
-
-
-def _constants(exported: Exported, compiled: CompiledModel, updatable: bool) -> tuple[ConstantSpec, ...]:
-    state = exported.program.state_dict | exported.program.constants
-    return tuple(
-        ConstantSpec(name, str(state[name].dtype).removeprefix("torch."), tuple(state[name].shape), updatable)
-        for name in compiled.constant_names()
-        if name in state
-    )

@@ -16,6 +16,7 @@ from aoti_pack.compiler.export import Exported
 from aoti_pack.compiler.options import CompileOptions
 from aoti_pack.compiler.repack import repack
 from aoti_pack.compiler.stable_cxx import stable_compiler
+from aoti_pack.compiler.updatable import inductor_settings
 from aoti_pack.errors import UserError
 
 
@@ -25,6 +26,7 @@ def inductor_configs(options: CompileOptions) -> dict[str, Any]:
         "cpp.dynamic_threads": options.dynamic_threads,
         "freezing": options.freezing,
         "max_autotune": options.max_autotune,
+        **inductor_settings(options.updatable),
     }
     return configs | cpu_target(options.target_cpu).configs()
 

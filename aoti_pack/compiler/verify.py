@@ -13,6 +13,7 @@ from aoti_pack.compiler.prove import make_reference, prove
 from aoti_pack.compiler.prove_batching import prove_batching
 from aoti_pack.compiler.runtime import CompiledModel
 from aoti_pack.compiler.target import check_device, parse_dtype
+from aoti_pack.compiler.updatable import prove_updatable
 from aoti_pack.errors import ProofError, UserError
 from aoti_pack.manifest import Manifest
 from aoti_pack.package_files import EAGER_FILE
@@ -49,6 +50,8 @@ def verify(folder: Path, *, seed: int, progress: Progress) -> Manifest:
         reference = make_reference(recipe, exported, dtype, device)
         proof = prove(reference, compiled, seed, progress)
         batching = prove_batching(reference, compiled, seed, progress)
+        if manifest.updatable:
+            prove_updatable(reference, compiled, manifest.constants, seed)
     if manifest.batching.proved and not batching.proved:
         raise ProofError(f"batching was proved when this was compiled and is not now: {batching.reason}")
     return dataclasses.replace(manifest, proof=proof, batching=batching)

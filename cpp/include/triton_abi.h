@@ -27,6 +27,9 @@ extern "C" {
 // Objects of the server, seen through pointers alone.
 struct TRITONSERVER_Error;
 struct TRITONSERVER_Message;
+struct TRITONSERVER_Metric;
+struct TRITONSERVER_MetricFamily;
+struct TRITONSERVER_Parameter;
 struct TRITONBACKEND_Backend;
 struct TRITONBACKEND_BackendAttribute;
 struct TRITONBACKEND_Model;
@@ -93,6 +96,12 @@ typedef enum {
   TRITONSERVER_ERROR_CANCELLED = 7
 } TRITONSERVER_Error_Code;
 
+typedef enum {
+  TRITONSERVER_METRIC_KIND_COUNTER = 0,
+  TRITONSERVER_METRIC_KIND_GAUGE = 1
+} TRITONSERVER_MetricKind;
+
+typedef enum { TRITONSERVER_PARAMETER_STRING = 0 } TRITONSERVER_ParameterType;
 typedef enum { TRITONSERVER_REQUEST_RELEASE_ALL = 1 } TRITONSERVER_RequestReleaseFlag;
 typedef enum { TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1 } TRITONSERVER_ResponseCompleteFlag;
 typedef enum { TRITONBACKEND_ARTIFACT_FILESYSTEM = 0 } TRITONBACKEND_ArtifactType;
@@ -111,6 +120,23 @@ TRITONSERVER_Error* TRITONSERVER_MessageSerializeToJson(TRITONSERVER_Message* me
 TRITONSERVER_Error* TRITONSERVER_MessageNewFromSerializedJson(TRITONSERVER_Message** message,
                                                               const char* text, size_t length);
 TRITONSERVER_Error* TRITONSERVER_MessageDelete(TRITONSERVER_Message* message);
+
+// Metrics. A family is deleted after its metrics; the labels stay the caller's. A server that was
+// built without metrics answers UNSUPPORTED.
+TRITONSERVER_Parameter* TRITONSERVER_ParameterNew(const char* name, TRITONSERVER_ParameterType type,
+                                                  const void* value);
+void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter* parameter);
+TRITONSERVER_Error* TRITONSERVER_MetricFamilyNew(TRITONSERVER_MetricFamily** family,
+                                                 TRITONSERVER_MetricKind kind, const char* name,
+                                                 const char* description);
+TRITONSERVER_Error* TRITONSERVER_MetricFamilyDelete(TRITONSERVER_MetricFamily* family);
+TRITONSERVER_Error* TRITONSERVER_MetricNew(TRITONSERVER_Metric** metric,
+                                           TRITONSERVER_MetricFamily* family,
+                                           const TRITONSERVER_Parameter** labels,
+                                           uint64_t label_count);
+TRITONSERVER_Error* TRITONSERVER_MetricDelete(TRITONSERVER_Metric* metric);
+TRITONSERVER_Error* TRITONSERVER_MetricIncrement(TRITONSERVER_Metric* metric, double value);
+TRITONSERVER_Error* TRITONSERVER_MetricSet(TRITONSERVER_Metric* metric, double value);
 
 // The backend and its attributes.
 TRITONSERVER_Error* TRITONBACKEND_ApiVersion(uint32_t* major, uint32_t* minor);
@@ -202,6 +228,7 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response,
 
 // What the backend itself defines, and the server calls.
 TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend);
+TRITONSERVER_Error* TRITONBACKEND_Finalize(TRITONBACKEND_Backend* backend);
 TRITONSERVER_Error* TRITONBACKEND_GetBackendAttribute(TRITONBACKEND_Backend* backend,
                                                       TRITONBACKEND_BackendAttribute* attributes);
 TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model);

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "metrics.h"
 #include "model.h"
 #include "server.h"
 #include "status.h"
@@ -95,7 +96,18 @@ Status InitializeInstance(TRITONBACKEND_ModelInstance* handle) {
 extern "C" {
 
 TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend*) {
-  return aoti::AtBoundary([] { return aoti::CheckAbi(); });
+  return aoti::AtBoundary([] {
+    AOTI_RETURN_IF_ERROR(aoti::CheckAbi());
+    aoti::StartMetrics();
+    return aoti::Status();
+  });
+}
+
+TRITONSERVER_Error* TRITONBACKEND_Finalize(TRITONBACKEND_Backend*) {
+  return aoti::AtBoundary([] {
+    aoti::StopMetrics();
+    return aoti::Status();
+  });
 }
 
 TRITONSERVER_Error* TRITONBACKEND_GetBackendAttribute(TRITONBACKEND_Backend*,

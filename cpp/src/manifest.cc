@@ -229,6 +229,17 @@ Status ReadTorch(const Fields& root, Manifest& manifest) {
   return {};
 }
 
+// A list of names that may be left out.
+Status ReadNames(const Fields& fields, const char* key, std::vector<std::string>& names) {
+  if (fields.Find(key) == nullptr) return {};
+  AOTI_ASSIGN_OR_RETURN(const Json* list, fields.List(key));
+  for (const Json& name : *list) {
+    if (!name.is_string()) return fields.Wrong(key, "a list of names");
+    names.push_back(name.get<std::string>());
+  }
+  return {};
+}
+
 Status ReadConstants(const Fields& root, std::vector<ConstantSpec>& constants) {
   AOTI_ASSIGN_OR_RETURN(const Json* list, root.List("constants"));
   for (size_t i = 0; i < list->size(); ++i) {
@@ -246,6 +257,7 @@ Status ReadConstants(const Fields& root, std::vector<ConstantSpec>& constants) {
       }
       constant.shape.push_back(size.get<int64_t>());
     }
+    AOTI_RETURN_IF_ERROR(ReadNames(fields, "aliases", constant.aliases));
     constants.push_back(std::move(constant));
   }
   return {};
@@ -330,6 +342,7 @@ Result<Manifest> Read(const Fields& root) {
   AOTI_RETURN_IF_ERROR(CheckSizesAreTold(manifest));
   AOTI_ASSIGN_OR_RETURN(manifest.baked, ReadBaked(root));
   AOTI_RETURN_IF_ERROR(ReadConstants(root, manifest.constants));
+  AOTI_RETURN_IF_ERROR(ReadNames(root, "unread", manifest.unread));
   AOTI_RETURN_IF_ERROR(ReadBatching(root, manifest));
   if (manifest.wire == Wire::kRows) AOTI_RETURN_IF_ERROR(CheckRows(manifest));
   return manifest;
@@ -388,6 +401,11 @@ std::vector<std::string> Manifest::UncheckedSizes() const {
     }
   }
   return found;
+}
+
+bool Manifest::Updatable() const {
+  return std::any_of(constants.begin(), constants.end(),
+                     [](const ConstantSpec& constant) { return constant.updatable; });
 }
 
 Result<Manifest> ParseManifest(std::string_view text) {

@@ -76,6 +76,7 @@ struct ConstantSpec {
   const Datatype* datatype = nullptr;  // never null in a Manifest
   std::vector<int64_t> shape;
   bool updatable = false;
+  std::vector<std::string> aliases;  // other names of the same tensor in the model: a tied weight
 };
 
 struct Manifest {
@@ -95,6 +96,7 @@ struct Manifest {
   std::vector<TensorSpec> outputs;  // in the package's order
   std::vector<BakedScalar> baked;
   std::vector<ConstantSpec> constants;
+  std::vector<std::string> unread;  // what a file of weights may hold and the package does not read
   bool batching_proved = false;
   std::optional<size_t> batch_symbol;  // index into symbols; always there for Wire::kRows
   int64_t batch_max = 0;
@@ -104,6 +106,9 @@ struct Manifest {
 
   // Each size of an output that cannot be checked, as "output 'y': the size 'f(n)' of axis 1".
   std::vector<std::string> UncheckedSizes() const;
+
+  // Whether weights can be replaced while the model serves.
+  bool Updatable() const;
 };
 
 // Reads the text of a manifest. The error names the field, what was expected and what came.

@@ -43,7 +43,9 @@ Model::Model(std::string name, std::filesystem::path folder, Manifest manifest, 
       manifest_(std::move(manifest)),
       config_(std::move(config)),
       instances_(instances),
-      threads_(threads) {}
+      threads_(threads),
+      weights_(manifest_.Updatable() ? std::make_unique<Weights>(name_, folder_, manifest_)
+                                     : nullptr) {}
 
 Result<std::unique_ptr<Model>> Model::Create(std::string name, const std::filesystem::path& folder,
                                              std::string_view config_text, bool complete) {
@@ -94,7 +96,10 @@ Result<std::shared_ptr<Package>> Model::PackageOn(Place place) {
   std::shared_ptr<Package>& package = packages_[place.gpu];
   if (package == nullptr) {
     AOTI_ASSIGN_OR_RETURN(
-        package, LoadPackage(folder_, manifest_, place, std::max(instances_, UsableCores())));
+        std::shared_ptr<Package> loaded,
+        LoadPackage(folder_, manifest_, place, std::max(instances_, UsableCores())));
+    if (weights_ != nullptr) AOTI_RETURN_IF_ERROR(weights_->Attach(loaded));
+    package = std::move(loaded);
   }
   return package;
 }

@@ -16,6 +16,7 @@
 #include "statistics.h"
 #include "status.h"
 #include "triton_abi.h"
+#include "weights.h"
 
 namespace aoti {
 
@@ -54,6 +55,7 @@ class Model {
   const size_t threads_;
   std::mutex mutex_;
   std::map<int64_t, std::shared_ptr<Package>> packages_;  // by Place::gpu
+  std::unique_ptr<Weights> weights_;                      // null when they cannot be replaced
 };
 
 // One thread's view of a model.

@@ -5,9 +5,11 @@
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 #include <torch/version.h>
 
+#include <atomic>
 #include <mutex>
 #include <utility>
 
+#include "constant_buffers.h"
 #include "device.h"
 #include "runner_slots.h"
 #include "scalar_types.h"
@@ -42,11 +44,14 @@ struct Package::Loaded {
       : place(on),
         slots(runners),
         loader(path, model_name, /*run_single_threaded=*/false, runners,
-               static_cast<c10::DeviceIndex>(on.gpu)) {}
+               static_cast<c10::DeviceIndex>(on.gpu)),
+        constants(loader, slots, DeviceOf(on)) {}
 
   const Place place;
   RunnerSlots slots;
   AOTIModelPackageLoader loader;
+  ConstantBuffers constants;
+  std::atomic<uint64_t> generation{0};
 };
 
 Package::Package(std::unique_ptr<Loaded> loaded) : loaded_(std::move(loaded)) {}
@@ -67,6 +72,9 @@ Result<std::shared_ptr<Package>> Package::Load(const std::filesystem::path& path
   try {
     const std::lock_guard lock(LoadLock());
     auto loaded = std::make_unique<Loaded>(path.string(), model_name, place, runners);
+    if (const Status status = loaded->constants.CheckPopulated(); !status.ok()) {
+      return Status(status.code(), path.string() + ": " + status.message());
+    }
     return std::shared_ptr<Package>(new Package(std::move(loaded)));
   } catch (const c10::Error& failure) {
     return Internal(path.string() + " cannot be loaded: " + failure.what_without_backtrace());
@@ -101,6 +109,24 @@ Result<std::vector<OutputTensor>> Package::Run(std::span<const TensorRef> inputs
   outputs.reserve(results.size());
   for (at::Tensor& result : results) outputs.push_back(ToOutput(std::move(result)));
   return outputs;
+}
+
+Status Package::Stage(std::span<const NewConstant> values) {
+  return loaded_->constants.Stage(values);
+}
+
+Status Package::Swap() {
+  AOTI_RETURN_IF_ERROR(loaded_->constants.Swap());
+  ++loaded_->generation;
+  return {};
+}
+
+void Package::Release() noexcept {
+  loaded_->constants.Release();
+}
+
+uint64_t Package::weights_generation() const {
+  return loaded_->generation;
 }
 
 std::string RunningTorch() {

@@ -1,16 +1,18 @@
-// A compiled model, loaded by torch. The only file that knows torch's loader.
+// A compiled model, loaded by torch. Only this and constant_buffers.h know torch's loader.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
 
+#include "constants.h"
 #include "runner.h"
 
 namespace aoti {
 
 // A `.pt2` file or its unpacked folder, loaded on one device with a fixed number of runners.
-class Package final : public Runner {
+class Package final : public Runner, public Replaceable {
  public:
   // `place` says on which device. One load at a time runs in the process. The error carries torch's
   // words.
@@ -22,6 +24,14 @@ class Package final : public Runner {
   // Waits for a free runner first.
   Result<std::vector<OutputTensor>> Run(std::span<const TensorRef> inputs) override;
   Place place() const override;
+
+  Status Stage(std::span<const NewConstant> values) override;
+  Status Swap() override;
+  void Release() noexcept override;
+
+  // How often the weights were replaced. What a run computed is of no use to a run of a later
+  // generation.
+  uint64_t weights_generation() const;
 
  private:
   struct Loaded;

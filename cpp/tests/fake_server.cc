@@ -14,6 +14,20 @@ struct TRITONSERVER_Message {
   std::string text;
 };
 
+struct TRITONSERVER_Parameter {
+  std::string value;
+};
+
+struct TRITONSERVER_MetricFamily {
+  std::string name;
+  bool counter;
+};
+
+struct TRITONSERVER_Metric {
+  std::string name;
+  bool counter;
+};
+
 struct TRITONBACKEND_BackendAttribute {
   bool parallel = false;
 };
@@ -25,6 +39,9 @@ std::atomic<uint32_t> abi_major{kAbiMajor};
 std::atomic<uint32_t> abi_minor{kAbiMinor};
 std::mutex log_mutex;
 std::vector<std::string> log_lines;
+std::atomic<bool> metrics_enabled{true};
+std::mutex metrics_mutex;
+std::map<std::string, double> metrics;
 
 TRITONSERVER_Error* Fail(TRITONSERVER_Error_Code code, const char* message) {
   return TRITONSERVER_ErrorNew(code, message);
@@ -94,6 +111,15 @@ std::vector<std::string> TakeLog() {
   return std::exchange(log_lines, {});
 }
 
+std::map<std::string, double> Metrics() {
+  const std::lock_guard lock(metrics_mutex);
+  return metrics;
+}
+
+void SetMetrics(bool enabled) {
+  metrics_enabled = enabled;
+}
+
 std::string Message(TRITONSERVER_Error* error) {
   if (error == nullptr) return "";
   std::string message = TRITONSERVER_ErrorMessage(error);
@@ -153,6 +179,64 @@ TRITONSERVER_Error* TRITONSERVER_MessageNewFromSerializedJson(TRITONSERVER_Messa
 TRITONSERVER_Error* TRITONSERVER_MessageDelete(TRITONSERVER_Message* message) {
   --live_objects;
   delete message;
+  return nullptr;
+}
+
+TRITONSERVER_Parameter* TRITONSERVER_ParameterNew(const char*, TRITONSERVER_ParameterType,
+                                                  const void* value) {
+  ++live_objects;
+  return new TRITONSERVER_Parameter{static_cast<const char*>(value)};
+}
+
+void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter* parameter) {
+  --live_objects;
+  delete parameter;
+}
+
+TRITONSERVER_Error* TRITONSERVER_MetricFamilyNew(TRITONSERVER_MetricFamily** family,
+                                                 TRITONSERVER_MetricKind kind, const char* name,
+                                                 const char*) {
+  if (!metrics_enabled) return Fail(TRITONSERVER_ERROR_UNSUPPORTED, "metrics not supported");
+  *family = new TRITONSERVER_MetricFamily{name, kind == TRITONSERVER_METRIC_KIND_COUNTER};
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_MetricFamilyDelete(TRITONSERVER_MetricFamily* family) {
+  delete family;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_MetricNew(TRITONSERVER_Metric** metric,
+                                           TRITONSERVER_MetricFamily* family,
+                                           const TRITONSERVER_Parameter** labels,
+                                           const uint64_t label_count) {
+  std::string name = family->name + "{";
+  for (uint64_t i = 0; i < label_count; ++i) name += (i > 0 ? "," : "") + labels[i]->value;
+  ++live_objects;
+  *metric = new TRITONSERVER_Metric{name + "}", family->counter};
+  const std::lock_guard lock(metrics_mutex);
+  metrics[(*metric)->name] = 0;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_MetricDelete(TRITONSERVER_Metric* metric) {
+  --live_objects;
+  const std::lock_guard lock(metrics_mutex);
+  metrics.erase(metric->name);
+  delete metric;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_MetricIncrement(TRITONSERVER_Metric* metric, double value) {
+  const std::lock_guard lock(metrics_mutex);
+  metrics[metric->name] += value;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_MetricSet(TRITONSERVER_Metric* metric, double value) {
+  if (metric->counter) return Fail(TRITONSERVER_ERROR_UNSUPPORTED, "a counter cannot be set");
+  const std::lock_guard lock(metrics_mutex);
+  metrics[metric->name] = value;
   return nullptr;
 }
 

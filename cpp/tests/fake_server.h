@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -122,6 +123,12 @@ void SetAbiVersion(uint32_t major, uint32_t minor);
 
 // What was logged since the last call.
 std::vector<std::string> TakeLog();
+
+// The values of the metrics that there are, by "family{model,version}".
+std::map<std::string, double> Metrics();
+
+// Whether the server was built with metrics.
+void SetMetrics(bool enabled);
 
 // The message of an error that an entry point returned, "" for success. Frees it.
 std::string Message(TRITONSERVER_Error* error);

@@ -93,6 +93,41 @@ class Dtypes(torch.nn.Module):
         return [*(_rotate(ints[name]) for name in INTEGERS), *floats, wide.sum()]
 
 
+class Tower(torch.nn.Module):
+    """A user's history scores candidates: a tied table, a buffer without axes, one that no output reads."""
+
+    def __init__(self, rows: int) -> None:
+        """`rows` items in the table."""
+        super().__init__()
+        self.items = torch.nn.Embedding(rows, 16)
+        self.candidates = torch.nn.Embedding(rows, 16)
+        self.candidates.weight = self.items.weight
+        self.norm = torch.nn.BatchNorm1d(16)
+        self.mix = torch.nn.Linear(16, 16)
+        self.gain = torch.nn.Parameter(torch.tensor([1.5]))
+        self.register_buffer("scale", torch.tensor(2.0))
+        self.register_buffer("places", torch.linspace(0.5, 1.5, 4).unsqueeze(1), persistent=False)
+
+    def forward(self, history: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
+        """history: int64 [b, 4], candidates: int64 [b, n] -> float32 [b, n]."""
+        seen = self.norm((self.items(history) * self.places).mean(1))
+        user = torch.tanh(self.mix(seen)) * self.gain + torch.tensor([0.25] * 16)
+        return (self.candidates(candidates) * user.unsqueeze(1)).sum(-1) * self.scale
+
+
+def tower(rows: int = 100) -> Recipe:
+    """A model whose weights are replaced while it serves."""
+    torch.manual_seed(0)
+    return Recipe(
+        name="tower",
+        model=lambda: Tower(rows),
+        inputs={"history": torch.arange(12).reshape(3, 4), "candidates": torch.arange(15).reshape(3, 5)},
+        dynamic={"history": {0: B}, "candidates": {0: B, 1: N}},
+        outputs=["scores"],
+        ranges={"history": (0, rows - 1), "candidates": (0, rows - 1)},
+    )
+
+
 arith = Recipe(
     name="arith",
     model=Arith,
