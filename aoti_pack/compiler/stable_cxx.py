@@ -27,10 +27,12 @@ def stable_compiler(build: Path) -> Iterator[dict[str, Any]]:
     command = _COMMANDS / ("clang++" if "clang" in Path(real).name else "g++")
     if not os.access(command, os.X_OK):
         raise UserError(f"{command} cannot be executed", mend="reinstall aoti-pack where programs may run")
+    packages = Path(torch.__file__).parents[1]  # the compiler is given torch's headers by this name
     variables = {
         "AOTI_PACK_CXX": real,
         "AOTI_PACK_BUILD_DIR": str(build),
-        "AOTI_PACK_SITE_DIR": str(Path(torch.__file__).resolve().parents[1]),
+        "AOTI_PACK_SITE_DIR": str(packages),
+        "AOTI_PACK_REAL_SITE_DIR": str(packages.resolve()),
     }
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)

@@ -36,7 +36,8 @@ def test_two_at_once_and_one_alone_give_the_same_bytes(portable, tmp_path) -> No
 
 
 def test_no_path_of_this_machine_is_in_it(portable) -> None:
-    words = [portable.temp, Path.home(), Path(torch.__file__).parents[1], Path.cwd(), "aoti-pack-inductor-"]
+    packages = Path(torch.__file__).parents[1]
+    words = [portable.temp, Path.home(), packages, packages.resolve(), Path.cwd(), "aoti-pack-inductor-"]
     if len(getpass.getuser()) > 3:
         words.append(f"/{getpass.getuser()}")
     for file in ("model.pt2", "eager.pt", "sample.pt"):
@@ -56,7 +57,7 @@ def test_it_ships_no_sources_and_no_debug_information(portable) -> None:
 
 def test_torchs_own_loader_runs_it(portable, recipes) -> None:
     x = torch.randn(5, 4)
-    found = torch._inductor.aoti_load_package(str(portable.folder / "model.pt2"))(x)
+    found = torch._inductor.aoti_load_package(str(portable.folder / "model.pt2"))(x=x)
     recipe = load_recipe(f"{recipes / 'tiny.py'}:recipe", {})
     torch.testing.assert_close(found.double(), recipe.build().double()(x.double()), rtol=1e-5, atol=1e-5)
     assert Manifest.load(portable.folder).options["target_cpu"] == portable_runs.TARGET
