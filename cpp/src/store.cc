@@ -69,14 +69,19 @@ Status Remove(const fs::path& path) {
 // Hashes the files below `folder`/package and writes the list beside it.
 Status WriteList(const fs::path& folder) {
   Json files = Json::array();
-  for (const auto& item : fs::recursive_directory_iterator(folder / kPackage)) {
-    if (!item.is_regular_file()) continue;
-    AOTI_ASSIGN_OR_RETURN(const File file, Open(item.path(), O_RDONLY));
-    AOTI_ASSIGN_OR_RETURN(const std::string digest, Sha256OfFile(file.get(), item.path().string()));
-    files.push_back({{"path", item.path().lexically_relative(folder).generic_string()},
-                     {"bytes", item.file_size()},
+  std::error_code error;
+  fs::recursive_directory_iterator item(folder / kPackage, error);
+  for (; !error && item != fs::recursive_directory_iterator(); item.increment(error)) {
+    std::error_code unknown;
+    if (item->is_directory(unknown)) continue;
+    AOTI_ASSIGN_OR_RETURN(const File file, Open(item->path(), O_RDONLY));
+    AOTI_ASSIGN_OR_RETURN(const std::string digest,
+                          Sha256OfFile(file.get(), item->path().string()));
+    files.push_back({{"path", item->path().lexically_relative(folder).generic_string()},
+                     {"bytes", fs::file_size(item->path(), unknown)},
                      {"sha256", digest}});
   }
+  if (error) return Internal(folder.string() + " cannot be read: " + error.message());
   const std::string text = Json{{"files", files}}.dump();
   const fs::path list = folder / kFiles;
   {
@@ -166,7 +171,8 @@ Result<fs::path> StoreRoot() {
   std::error_code error;
   fs::create_directories(root.parent_path(), error);
   if (::mkdir(root.c_str(), 0700) != 0 && errno != EEXIST) {
-    return ErrnoStatus(root.string(), std::string("cannot be made") + kMend);
+    const Status status = ErrnoStatus(root.string(), "cannot be made");
+    return Unsupported(status.message() + kMend);
   }
   struct stat status{};
   if (::lstat(root.c_str(), &status) != 0) return ErrnoStatus(root.string(), "cannot be read");
