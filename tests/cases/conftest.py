@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from explicit_server import ExplicitServer
 from rest_server import RestServer
+from structures import Structures, structures
 
 from aoti_pack.server.build import backends_directory, build_backend
 from aoti_pack.server.find import find_server
@@ -34,3 +35,8 @@ def explicit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplicitServe
 def rest(explicit: ExplicitServer) -> RestServer:
     """The same server, asked in JSON."""
     return RestServer(explicit.server, explicit.repo)
+
+
+@pytest.fixture(scope="session", name="structures")
+def _structures() -> Structures:
+    return structures()
