@@ -1,7 +1,9 @@
 #include "checks.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "server.h"
 
@@ -61,7 +63,23 @@ Status RequestChecker::FindInputs(TRITONBACKEND_Request* request, CheckedRequest
                              spec.ShapeText());
     }
   }
-  if (count != manifest_.inputs.size()) return RefuseUnknown(request, count);
+  if (count != manifest_.inputs.size()) {
+    AOTI_RETURN_IF_ERROR(RefuseUnknown(request, count));
+    return RefuseTwice(request, count);
+  }
+  return {};
+}
+
+Status RequestChecker::RefuseTwice(TRITONBACKEND_Request* request, uint32_t count) const {
+  std::vector<std::string_view> names;
+  for (uint32_t i = 0; i < count; ++i) {
+    const char* name = nullptr;
+    AOTI_RETURN_IF_ERROR(FromServerError(TRITONBACKEND_RequestInputName(request, i, &name)));
+    if (std::find(names.begin(), names.end(), name) != names.end()) {
+      return InvalidArgument(model_ + ": input '" + name + "' is given twice");
+    }
+    names.emplace_back(name);
+  }
   return {};
 }
 

@@ -47,6 +47,7 @@ class RequestChecker {
   Status CheckInput(size_t index, CheckedRequest& checked) const;
   Status FindInputs(TRITONBACKEND_Request* request, CheckedRequest& checked) const;
   Status RefuseUnknown(TRITONBACKEND_Request* request, uint32_t count) const;
+  Status RefuseTwice(TRITONBACKEND_Request* request, uint32_t count) const;
   Status Wrong(const TensorSpec& spec, const std::string& what) const;
   Status WrongSize(size_t index, size_t axis, int64_t size, const CheckedRequest& checked) const;
 
