@@ -264,7 +264,7 @@ class Manifest:
         """Read `folder/manifest.json`. UserError when it is missing, malformed or of another version."""
         path = folder if folder.name == FILE_NAME else folder / FILE_NAME
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
         except FileNotFoundError:
             raise UserError(
                 f"{path} does not exist", mend="give a folder that `aoti-pack compile` wrote"

@@ -34,12 +34,15 @@ from aoti_pack.manifest import (
 )
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_RELEASE = re.compile(r"[0-9]+\.[0-9]+")
+_DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
 
 
 def parse_manifest(text: str) -> Manifest:
     """Parse and validate; ManifestError names the field at fault, what was expected and what came."""
     try:
-        raw = json.loads(text, parse_constant=_no_constant)
+        raw = json.loads(text, parse_constant=_no_constant, parse_int=_int64, parse_float=_finite)
+        json.dumps(raw, ensure_ascii=False).encode()  # half of a surrogate pair is no text
     except (ValueError, RecursionError) as error:
         raise ManifestError(f"not JSON: {error}") from None
     if not isinstance(raw, dict):
@@ -54,13 +57,27 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is no number of JSON")
 
 
+def _int64(digits: str) -> int:
+    # Whatever else reads the file holds numbers in 64 bits.
+    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
+        raise ValueError(f"{digits[:24]} takes more than 64 bits")
+    return int(digits)
+
+
+def _finite(digits: str) -> float:
+    if not math.isfinite(float(digits)):
+        raise ValueError(f"{digits[:24]} is beyond what a float can hold")
+    return float(digits)
+
+
 def _check_schema(version: object) -> bool:
     """Whether the file is of a later minor version, which may say more than this one knows."""
-    if not isinstance(version, str) or not re.fullmatch(r"\d+\.\d+", version):
+    if not isinstance(version, str) or not _RELEASE.fullmatch(version):
         raise ManifestError(f"schema: expected a version such as {SCHEMA!r}, got {version!r}")
     if version.split(".")[0] != SCHEMA.split(".", maxsplit=1)[0]:
         raise ManifestError(f"schema: this aoti-pack reads version {SCHEMA}, the file has {version}")
-    return int(version.split(".")[1]) > int(SCHEMA.split(".")[1])
+    minor, known = version.split(".")[1].lstrip("0"), SCHEMA.split(".")[1].lstrip("0")
+    return (len(minor), minor) > (len(known), known)
 
 
 def _known_part(raw: dict[str, Any], cls: type[Any] = Manifest) -> dict[str, Any]:
@@ -183,6 +200,8 @@ def _validate(manifest: Manifest) -> None:
             raise ManifestError(f"batching.max: {manifest.batching.max} is beyond the symbol's max {largest}")
     if manifest.wire != "single" and not manifest.batching.proved:
         raise ManifestError(f"wire: {manifest.wire!r} joins requests, and batching is not proved")
+    if manifest.wire == "rows":
+        _validate_rows(manifest)
     package = manifest.package
     _validate_file("package", package.path, package.sha256)
     for index, file in enumerate(manifest.files):
@@ -210,6 +229,25 @@ def _validate_weight_names(manifest: Manifest) -> None:
             raise ManifestError(f"unread: {name!r} is a constant of the package")
 
 
+def _validate_rows(manifest: Manifest) -> None:
+    """What joining along axis 0 and cutting again needs."""
+    if not manifest.inputs:
+        raise ManifestError("inputs: expected one or more for wire 'rows', got none")
+    symbol = manifest.batching.symbol
+    for kind, tensors in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
+        for tensor in tensors:
+            if tensor.leading_symbol != symbol:
+                raise ManifestError(
+                    f"{kind}.{tensor.name}: expected axis 0 to be {symbol!r} for wire 'rows', "
+                    f"got {list(tensor.shape)}"
+                )
+            if any(symbol in size_names(dim) for dim in tensor.shape[1:]):
+                raise ManifestError(
+                    f"{kind}.{tensor.name}: expected axis 0 alone to count {symbol!r} for wire 'rows', "
+                    f"got {list(tensor.shape)}"
+                )
+
+
 def _validate_file(where: str, path: str, digest: str) -> None:
     parts = Path(path).parts
     if not parts or Path(path).is_absolute() or ".." in parts or "\0" in path:
@@ -226,17 +264,20 @@ def _validate_plain(manifest: Manifest) -> None:
         ("recipe.source", manifest.recipe.source),
         ("torch", manifest.torch),
         ("target.arch", manifest.target.arch),
-        ("target.device", manifest.target.device),
     ):
         if not text:
             raise ManifestError(f"{field}: expected a name, got an empty one")
     if manifest.dtype not in WIRE_DATATYPES:
         raise ManifestError(f"dtype: expected one of {', '.join(WIRE_DATATYPES)}, got {manifest.dtype!r}")
-    if len(manifest.torch_range) != 2 or not all(re.fullmatch(r"\d+\.\d+", v) for v in manifest.torch_range):
+    if len(manifest.torch_range) != 2 or not all(map(_RELEASE.fullmatch, manifest.torch_range)):
         raise ManifestError(
             f"torch_range: expected two releases such as 2.12, got {list(manifest.torch_range)}"
         )
+    if not _DEVICE.fullmatch(manifest.target.device):
+        raise ManifestError(f"target.device: expected cpu, cuda or cuda:N, got {manifest.target.device!r}")
     for constant in manifest.constants:
+        if constant.updatable and constant.dtype not in WIRE_DATATYPES:
+            raise ManifestError(f"constants.{constant.name}.dtype: {constant.dtype!r} cannot be updated")
         if any(size < 0 for size in constant.shape):
             raise ManifestError(f"constants.{constant.name}.shape: a negative size in {list(constant.shape)}")
     proof, batching = manifest.proof, manifest.batching
@@ -293,5 +334,5 @@ def _validate_optional(manifest: Manifest) -> None:
 
 def _unique(names: list[str], where: str) -> None:
     for name in names:
-        if not name or names.count(name) > 1:
-            raise ManifestError(f"{where}: the name {name!r} is empty or stands twice")
+        if not name or "\0" in name or names.count(name) > 1:
+            raise ManifestError(f"{where}: the name {name!r} is empty, stands twice or holds a null byte")

@@ -1,7 +1,9 @@
 #include "checks.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "server.h"
 
@@ -81,6 +83,9 @@ Status RequestChecker::FindInputs(TRITONBACKEND_Request* request, CheckedRequest
     size_t index = 0;
     while (index < manifest_.inputs.size() && manifest_.inputs[index].name != name) ++index;
     if (index == manifest_.inputs.size()) return RefuseUnknown(name);
+    if (checked.inputs[index].handle != nullptr) {
+      return Wrong(manifest_.inputs[index], "is given twice");
+    }
     AOTI_RETURN_IF_ERROR(
         FromServerError(TRITONBACKEND_RequestInput(request, name, &checked.inputs[index].handle)));
   }

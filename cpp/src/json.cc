@@ -2,9 +2,22 @@
 
 namespace aoti {
 
+namespace {
+
+constexpr int kDeepest = 200;
+
+struct TooDeep {};
+
+}  // namespace
+
 Result<Json> ParseJson(std::string_view text, const std::string& where) {
   try {
-    return Json::parse(text);
+    return Json::parse(text, [](int depth, Json::parse_event_t, const Json&) {
+      if (depth > kDeepest) throw TooDeep();
+      return true;
+    });
+  } catch (const TooDeep&) {
+    return InvalidArgument(where + ": nested more than " + std::to_string(kDeepest) + " deep");
   } catch (const Json::exception& error) {
     return InvalidArgument(where + ": not JSON: " + error.what());
   }
@@ -39,10 +52,20 @@ Result<std::string> Fields::String(std::string_view key) const {
   return value->get<std::string>();
 }
 
+Result<std::string> Fields::StringOr(std::string_view key, const char* otherwise) const {
+  if (value_->is_object() && !value_->contains(key)) return std::string(otherwise);
+  return String(key);
+}
+
 Result<bool> Fields::Bool(std::string_view key) const {
   const Json* value = Find(key);
   if (value == nullptr || !value->is_boolean()) return Wrong(key, "true or false");
   return value->get<bool>();
+}
+
+Result<bool> Fields::BoolOr(std::string_view key, bool otherwise) const {
+  if (value_->is_object() && !value_->contains(key)) return otherwise;
+  return Bool(key);
 }
 
 Result<int64_t> Fields::Int(std::string_view key) const {

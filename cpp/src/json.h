@@ -12,7 +12,8 @@ namespace aoti {
 
 using Json = nlohmann::json;
 
-// Parses `text`; INVALID_ARG "`where`: not JSON: …" otherwise.
+// Parses `text`; INVALID_ARG "`where`: not JSON: …" otherwise. What is nested too deep to be walked
+// by a recursion is refused too.
 Result<Json> ParseJson(std::string_view text, const std::string& where);
 
 // One line of at most 80 characters that shows `value` in a message.
@@ -27,7 +28,11 @@ class Fields {
   std::string Path(std::string_view key) const;
 
   Result<std::string> String(std::string_view key) const;
+  // `otherwise` when there is no such field; null is no string.
+  Result<std::string> StringOr(std::string_view key, const char* otherwise) const;
   Result<bool> Bool(std::string_view key) const;
+  // `otherwise` when there is no such field; null is no bool.
+  Result<bool> BoolOr(std::string_view key, bool otherwise) const;
   Result<int64_t> Int(std::string_view key) const;
   Result<const Json*> List(std::string_view key) const;
   Result<Fields> Object(std::string_view key) const;

@@ -1,12 +1,12 @@
 #include "manifest.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <fstream>
 #include <iterator>
 
 #include "json.h"
+#include "manifest_check.h"
 
 namespace aoti {
 namespace {
@@ -15,25 +15,20 @@ constexpr int kSchemaMajor = 2;
 
 Status CheckSchema(const Fields& root) {
   AOTI_ASSIGN_OR_RETURN(const std::string version, root.String("schema"));
-  int major = -1;
-  const char* end = version.data() + version.size();
-  const auto parsed = std::from_chars(version.data(), end, major);
-  if (parsed.ec != std::errc() || parsed.ptr == end || *parsed.ptr != '.') {
-    return root.Wrong("schema", "a version such as \"2.0\"");
+  constexpr std::string_view kDigits = "0123456789";
+  const size_t dot = version.find('.');
+  const std::string major = version.substr(0, dot);
+  const std::string minor = dot == std::string::npos ? "" : version.substr(dot + 1);
+  for (const std::string& part : {major, minor}) {
+    if (part.empty() || part.find_first_not_of(kDigits) != std::string::npos) {
+      return root.Wrong("schema", "a version such as \"2.0\"");
+    }
   }
-  if (major != kSchemaMajor) {
+  if (major != std::to_string(kSchemaMajor)) {
     return Unsupported("manifest.schema: this backend reads version " +
                        std::to_string(kSchemaMajor) + ", the file has \"" + version + "\"");
   }
   return {};
-}
-
-// Whether `path` stays below the folder that it is relative to.
-bool StaysInside(const std::string& path) {
-  const std::filesystem::path relative(path);
-  return !path.empty() && relative.is_relative() &&
-         std::none_of(relative.begin(), relative.end(),
-                      [](const std::filesystem::path& part) { return part == ".."; });
 }
 
 Status ReadWire(const Fields& root, Manifest& manifest) {
@@ -61,11 +56,6 @@ Status ReadSymbols(const Fields& root, Manifest& manifest) {
     if (symbol.min < 0 || symbol.max < symbol.min) {
       return InvalidArgument("manifest.symbols: '" + symbol.name + "' has the range " +
                              std::to_string(symbol.min) + ".." + std::to_string(symbol.max));
-    }
-    for (const Symbol& other : manifest.symbols) {
-      if (other.name == symbol.name) {
-        return InvalidArgument("manifest.symbols: '" + symbol.name + "' stands twice");
-      }
     }
     manifest.symbols.push_back(std::move(symbol));
   }
@@ -144,7 +134,7 @@ Status ReadTensors(const Fields& root, const char* key, const Manifest& manifest
     AOTI_ASSIGN_OR_RETURN(tensor.name, fields.String("name"));
     AOTI_ASSIGN_OR_RETURN(const std::string dtype, fields.String("dtype"));
     AOTI_ASSIGN_OR_RETURN(const std::string datatype, fields.String("datatype"));
-    AOTI_ASSIGN_OR_RETURN(tensor.mutated, fields.Bool("mutated"));
+    AOTI_ASSIGN_OR_RETURN(tensor.mutated, fields.BoolOr("mutated", false));
     AOTI_ASSIGN_OR_RETURN(const Json* shape, fields.List("shape"));
     const std::string where = root.Path(key) + "." + tensor.name;
     tensor.datatype = FindDatatype(dtype);
@@ -163,11 +153,6 @@ Status ReadTensors(const Fields& root, const char* key, const Manifest& manifest
     AOTI_RETURN_IF_ERROR(ReadDefault(fields, where, is_output, tensor));
     // An output is brought into the wire's order when it leaves the package.
     if (!is_output) AOTI_RETURN_IF_ERROR(CheckDimOrder(fields, where, tensor.shape.size()));
-    for (const TensorSpec& other : tensors) {
-      if (other.name == tensor.name) {
-        return InvalidArgument(root.Path(key) + ": '" + tensor.name + "' stands twice");
-      }
-    }
     tensors.push_back(std::move(tensor));
   }
   return {};
@@ -186,7 +171,7 @@ Result<std::string> Digest(const Fields& fields) {
 Status ReadPackage(const Fields& root, Manifest& manifest) {
   AOTI_ASSIGN_OR_RETURN(const Fields package, root.Object("package"));
   AOTI_ASSIGN_OR_RETURN(manifest.package_path, package.String("path"));
-  AOTI_ASSIGN_OR_RETURN(manifest.model_name, package.String("model_name"));
+  AOTI_ASSIGN_OR_RETURN(manifest.model_name, package.StringOr("model_name", "model"));
   AOTI_ASSIGN_OR_RETURN(manifest.package_sha256, Digest(package));
   if (!StaysInside(manifest.package_path)) {
     return package.Wrong("path", "a path below the manifest's folder");
@@ -247,10 +232,13 @@ Status ReadConstants(const Fields& root, std::vector<ConstantSpec>& constants) {
     ConstantSpec constant;
     AOTI_ASSIGN_OR_RETURN(constant.name, fields.String("name"));
     AOTI_ASSIGN_OR_RETURN(const std::string dtype, fields.String("dtype"));
-    AOTI_ASSIGN_OR_RETURN(constant.updatable, fields.Bool("updatable"));
+    AOTI_ASSIGN_OR_RETURN(constant.updatable, fields.BoolOr("updatable", false));
     AOTI_ASSIGN_OR_RETURN(const Json* shape, fields.List("shape"));
     constant.datatype = FindDatatype(dtype);
-    if (constant.datatype == nullptr) return fields.Wrong("dtype", "a dtype of torch's");
+    // A complex table of rotations is no business of ours; what a push must bring is.
+    if (constant.datatype == nullptr && constant.updatable) {
+      return fields.Wrong("dtype", "a dtype that an updatable constant can have");
+    }
     for (const Json& size : *shape) {
       if (!size.is_number_integer() || size < 0 || size > INT64_MAX) {
         return fields.Wrong("shape", "sizes of 0 or more");
@@ -277,6 +265,9 @@ Status ReadBatching(const Fields& root, Manifest& manifest) {
 
 // What joining along axis 0 and cutting again needs.
 Status CheckRows(const Manifest& manifest) {
+  if (manifest.inputs.empty()) {
+    return InvalidArgument("manifest.inputs: expected one or more for wire \"rows\", got none");
+  }
   if (!manifest.batching_proved) {
     return InvalidArgument("manifest.wire: \"rows\" joins requests, and batching is not proved");
   }
@@ -345,6 +336,7 @@ Result<Manifest> Read(const Fields& root) {
   AOTI_RETURN_IF_ERROR(ReadNames(root, "unread", manifest.unread));
   AOTI_RETURN_IF_ERROR(ReadBatching(root, manifest));
   if (manifest.wire == Wire::kRows) AOTI_RETURN_IF_ERROR(CheckRows(manifest));
+  AOTI_RETURN_IF_ERROR(CheckManifest(manifest));
   return manifest;
 }
 

@@ -73,7 +73,7 @@ struct Target {
 // A weight or buffer inside the package.
 struct ConstantSpec {
   std::string name;
-  const Datatype* datatype = nullptr;  // never null in a Manifest
+  const Datatype* datatype = nullptr;  // null for a dtype that we do not know; never when updatable
   std::vector<int64_t> shape;
   bool updatable = false;
   std::vector<std::string> aliases;  // other names of the same tensor in the model: a tied weight

@@ -12,6 +12,7 @@ namespace {
 
 // Protobuf's JSON writes 64-bit numbers as strings, and leaves out what has its default.
 std::optional<int64_t> AsInt(const Json& value) {
+  if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) return std::nullopt;
   if (value.is_number_integer()) return value.get<int64_t>();
   if (!value.is_string()) return std::nullopt;
   const std::string text = value.get<std::string>();
@@ -53,9 +54,9 @@ Result<std::vector<ConfigTensor>> Tensors(const Fields& root, const char* key) {
     AOTI_ASSIGN_OR_RETURN(tensor.name, fields.String("name"));
     AOTI_ASSIGN_OR_RETURN(tensor.data_type, fields.String("data_type"));
     AOTI_ASSIGN_OR_RETURN(tensor.dims, Ints(fields, "dims"));
-    if (const Json* reshape = fields.Find("reshape")) {
-      AOTI_ASSIGN_OR_RETURN(tensor.reshape,
-                            Ints(Fields(*reshape, fields.Path("reshape")), "shape"));
+    if (fields.Find("reshape") != nullptr) {
+      AOTI_ASSIGN_OR_RETURN(const Fields reshape, fields.Object("reshape"));
+      AOTI_ASSIGN_OR_RETURN(tensor.reshape, Ints(reshape, "shape"));
     }
     if (fields.Find("optional") != nullptr) {
       AOTI_ASSIGN_OR_RETURN(tensor.optional, fields.Bool("optional"));
@@ -73,6 +74,7 @@ Result<size_t> Instances(const Fields& root) {
   for (const Json& group : *groups) {
     const Fields fields(group, root.Path("instance_group"));
     AOTI_ASSIGN_OR_RETURN(const int64_t count, IntOr(fields, "count", 1));
+    if (count > INT32_MAX) return fields.Wrong("count", "a count of instances");
     // On GPUs the count is that of each of them.
     AOTI_ASSIGN_OR_RETURN(const std::vector<int64_t> gpus, Ints(fields, "gpus"));
     total += std::max<int64_t>(count, 0) * std::max<int64_t>(static_cast<int64_t>(gpus.size()), 1);
@@ -172,6 +174,9 @@ WireShape WireShapeOf(const TensorSpec& spec, const Manifest& manifest) {
 
 Result<ModelConfig> ParseModelConfig(std::string_view text) {
   AOTI_ASSIGN_OR_RETURN(const Json document, ParseJson(text, "config"));
+  if (!document.is_object()) {
+    return InvalidArgument("config: expected an object, got " + Show(document));
+  }
   const Fields root(document, "config");
   ModelConfig config;
   AOTI_ASSIGN_OR_RETURN(config.max_batch_size, IntOr(root, "max_batch_size", 0));

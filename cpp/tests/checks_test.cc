@@ -79,6 +79,14 @@ TEST_F(Checks, AnInputTooManyIsNamed) {
   EXPECT_EQ(Check(request), "ranker: unknown input 'extra', expected 'ids', 'lengths'");
 }
 
+TEST_F(Checks, AnInputGivenTwiceIsNamed) {
+  TRITONBACKEND_Request request;
+  Ids(request, 3, 5);
+  Lengths(request, 3);
+  Lengths(request, 3);
+  EXPECT_EQ(Check(request), "ranker: input 'lengths' is given twice");
+}
+
 TEST_F(Checks, TheDatatypeMustFit) {
   TRITONBACKEND_Request request;
   Lengths(request, 3);

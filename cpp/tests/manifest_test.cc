@@ -30,12 +30,31 @@ TEST(Manifest, HoldsWhatTheFileSays) {
   EXPECT_EQ(manifest.RowLimit(), 8);
 }
 
-TEST(Manifest, RowLimitIsTheSmallerOfProofAndSymbol) {
+TEST(Manifest, RowLimitIsThatOfTheProof) {
   Json json = ManifestJson();
   json["batching"]["max"] = 5;
   EXPECT_EQ(Parsed(json).RowLimit(), 5);
-  json["batching"]["max"] = 50;
-  EXPECT_EQ(Parsed(json).RowLimit(), 8);
+}
+
+TEST(Manifest, WhatHasAValueBySilenceMayBeLeftOut) {
+  Json json = ManifestJson();
+  json["inputs"][0].erase("mutated");
+  json["package"].erase("model_name");
+  json["constants"] = {{{"name", "w"}, {"dtype", "float32"}, {"shape", {2}}}};
+  const Manifest manifest = Parsed(json);
+  EXPECT_FALSE(manifest.inputs[0].mutated);
+  EXPECT_EQ(manifest.model_name, "model");
+  EXPECT_FALSE(manifest.constants[0].updatable);
+}
+
+TEST(Manifest, AConstantOfADtypeThatNobodySendsIsFineUnlessUpdatable) {
+  Json json = ManifestJson();
+  json["constants"] = {
+      {{"name", "turns"}, {"dtype", "complex64"}, {"shape", {2}}, {"updatable", false}}};
+  EXPECT_EQ(Parsed(json).constants[0].datatype, nullptr);
+  json["constants"][0]["updatable"] = true;
+  EXPECT_THAT(ParseManifest(json.dump()).status().message(),
+              HasSubstr("manifest.constants[0].dtype: expected a dtype that an updatable"));
 }
 
 struct Refusal {
@@ -70,9 +89,15 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"/schema", nullptr, "manifest.schema: expected a string, got nothing"},
         Refusal{"/schema", "one",
                 "manifest.schema: expected a version such as \"2.0\", got \"one\""},
+        Refusal{"/schema", "2.", "manifest.schema: expected a version such as \"2.0\""},
+        Refusal{"/schema", {{{}}}, "manifest.schema: expected a string"},
         Refusal{"/schema", "1.0",
                 "manifest.schema: this backend reads version 2, the file has \"1.0\""},
         Refusal{"/name", 3, "manifest.name: expected a string, got 3"},
+        Refusal{"/name", "", "manifest.name: expected a name, got \"\""},
+        Refusal{"/executor", "magic", "manifest.executor: expected \"plain\", \"state\" or"},
+        Refusal{"/torch_range/0", "2", "manifest.torch_range: expected two releases"},
+        Refusal{"/package/path", "./.", "manifest.package.path: expected a path below"},
         Refusal{"/executor", nullptr, "manifest.executor: expected a string, got nothing"},
         Refusal{"/wire", "ragged", "serves \"rows\" and \"single\", not \"ragged\""},
         Refusal{"/wire", "flat", "manifest.wire: expected \"rows\" or \"single\", got \"flat\""},
@@ -99,7 +124,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"/symbols/1/max", 1.5, "manifest.symbols[1].max: expected a whole number, got 1.5"},
         Refusal{"/symbols/1/max", 18446744073709551615u,
                 "manifest.symbols[1].max: expected a whole"},
-        Refusal{"/symbols/1/name", "b", "manifest.symbols: 'b' stands twice"},
+        Refusal{"/symbols/2",
+                {{"name", "b"}, {"min", 1}, {"max", 2}},
+                "manifest.symbols: the name 'b' is empty, stands twice"},
+        Refusal{"/symbols/1/name", "2n", "manifest."},
         Refusal{"/inputs", nullptr, "manifest.inputs: expected a list, got nothing"},
         Refusal{"/inputs/0/dtype", "complex64", "manifest.inputs.ids: this backend knows no dtype"},
         Refusal{"/inputs/0/datatype", "FP32",
@@ -110,8 +138,16 @@ INSTANTIATE_TEST_SUITE_P(
                 "manifest.inputs.ids: expected sizes of 0 or more and names"},
         Refusal{"/inputs/0/shape/1", 2.5,
                 "manifest.inputs.ids: expected sizes of 0 or more and names"},
-        Refusal{"/inputs/0/mutated", nullptr, "manifest.inputs[0].mutated: expected true or false"},
-        Refusal{"/inputs/1/name", "ids", "manifest.inputs: 'ids' stands twice"},
+        Refusal{"/inputs/0/mutated", 1,
+                "manifest.inputs[0].mutated: expected true or false, got 1"},
+        Refusal{"/inputs/1/name", "ids", "manifest.inputs: the name 'ids' is empty, stands twice"},
+        Refusal{"/inputs/1/name", "", "manifest.inputs: the name '' is empty"},
+        Refusal{"/inputs/0/shape/1", "b",
+                "manifest.inputs.ids: expected axis 0 alone to count 'b'"},
+        Refusal{"/outputs/0/shape/1", "2*b", "scores: expected axis 0 alone to count 'b'"},
+        Refusal{"/outputs/0/shape/1", "2*z", "scores: \"2*z\" is not made of this manifest's"},
+        Refusal{"/inputs", Json::array(),
+                "manifest.inputs: expected one or more for wire \"rows\""},
         Refusal{"/inputs/1/shape", {4}, "expected axis 0 to be 'b' for wire \"rows\", got [4]"},
         Refusal{"/inputs/1/shape", Json::array(),
                 "expected axis 0 to be 'b' for wire \"rows\", got []"},
@@ -121,6 +157,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"/batching", nullptr, "manifest.batching: expected an object"},
         Refusal{"/batching/symbol", "z", "manifest.batching.symbol: expected the name of a symbol"},
         Refusal{"/batching/symbol", nullptr, "manifest.batching.symbol: expected a symbol"},
+        Refusal{"/batching/max", -1, "manifest.batching.max: expected"},
+        Refusal{"/batching/max", 9, "manifest.batching.max: expected at most the 8 of 'b', got 9"},
         Refusal{"/batching/proved", false, "\"rows\" joins requests, and batching is not proved"},
         Refusal{"/batching/max", 0, "manifest.batching.max: expected 1 or more, got 0"}));
 
@@ -129,7 +167,9 @@ TEST(Manifest, RefusesWhatIsNoObject) {
   EXPECT_THAT(ParseManifest("{").status().message(), HasSubstr("manifest: not JSON: "));
   EXPECT_THAT(ParseManifest("").status().message(), HasSubstr("manifest: not JSON: "));
   const std::string deep(200000, '[');
-  EXPECT_THAT(ParseManifest(deep).status().message(), HasSubstr("manifest: not JSON: "));
+  EXPECT_EQ(ParseManifest(deep).status().message(), "manifest: nested more than 200 deep");
+  const std::string closed = "{\"schema\":" + deep + std::string(200000, ']') + "}";
+  EXPECT_EQ(ParseManifest(closed).status().message(), "manifest: nested more than 200 deep");
 }
 
 TEST(Manifest, LoadsFromItsFolder) {
