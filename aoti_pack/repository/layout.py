@@ -18,7 +18,7 @@ from aoti_pack.compiler.verify import check_files
 from aoti_pack.errors import UserError
 from aoti_pack.manifest import FILE_NAME, Manifest, PackageSpec, TensorSpec, WireForm
 from aoti_pack.recipe import leaves
-from aoti_pack.repository.config import Serving, WarmupInput, config_text, wire_dims, wire_form
+from aoti_pack.repository.config import Serving, WarmupInput, config_text, tuned, wire_dims, wire_form
 from aoti_pack.repository.python_twin import add_twin
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def write_model(
     Other versions of NAME stay; an existing VERSION is replaced. UserError when the package is damaged, a name
     or version is not one, or the serving options contradict the proof.
     """
-    serving = serving or Serving()
     manifest = Manifest.load(folder)
+    serving = tuned(manifest, serving or Serving())
     check_files(folder, manifest)
     name = name or (manifest.name if backend == "aoti" else f"{manifest.name}_python")
     if not _NAME.fullmatch(name):
