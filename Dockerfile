@@ -5,13 +5,17 @@
 #   docker build --target backend -t backend .       NVIDIA's tritonserver image with our backend in it
 ARG TRITON_IMAGE=nvcr.io/nvidia/tritonserver:25.10-py3
 
+# What an installation is made of, once for both builds.
+FROM scratch AS sources
+COPY pyproject.toml README.md CMakeLists.txt ./
+COPY aoti_pack aoti_pack
+COPY cpp cpp
+
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /opt/aoti-pack
 COPY scripts scripts
 RUN scripts/system.sh
-COPY pyproject.toml README.md CMakeLists.txt ./
-COPY aoti_pack aoti_pack
-COPY cpp cpp
+COPY --from=sources / ./
 ENV VENV=/opt/venv AOTI_PACK_HOME=/opt/cache PATH=/opt/venv/bin:$PATH
 ARG TORCH=torch==2.13.0
 RUN TORCH=$TORCH scripts/install.sh serve
@@ -22,9 +26,7 @@ FROM ${TRITON_IMAGE} AS backend
 WORKDIR /opt/aoti-pack
 COPY scripts scripts
 RUN scripts/system.sh
-COPY pyproject.toml README.md CMakeLists.txt ./
-COPY aoti_pack aoti_pack
-COPY cpp cpp
+COPY --from=sources / ./
 ENV VENV=/opt/venv AOTI_PACK_HOME=/opt/cache
 ARG TORCH=torch==2.13.0
 RUN TORCH=$TORCH scripts/install.sh serve \

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import errno
 import random
@@ -14,10 +13,9 @@ from typing import Any
 import click
 
 from aoti_pack import __version__, console
+from aoti_pack.commands.compile import compile_command
+from aoti_pack.commands.shared import FOLDER, JSON
 from aoti_pack.errors import ProofError, UserError
-
-FOLDER = click.Path(path_type=Path, file_okay=False)
-JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 
 
 class _Program(click.Group):
@@ -53,53 +51,7 @@ def main(debug: bool) -> None:
     """
 
 
-def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """`KEY=VALUE` pairs; a value that reads as a Python number, bool or None becomes one."""
-    settings: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key.isidentifier():
-            raise UserError(f"--set {pair!r} is not KEY=VALUE")
-        try:
-            value = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            value = text
-        settings[key] = value if isinstance(value, int | float | bool | None) else text
-    return settings
-
-
-@main.command("compile")
-@click.argument("recipe")
-@click.option("-o", "--out", type=FOLDER, required=True, help="Folder to write; replaced if it is a package.")
-@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
-@click.option("--dtype", help="float32 or bfloat16 (default: what the recipe's model is in).")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting for the recipe.")
-@JSON
-def compile_command(
-    recipe: str, out: Path, device: str, dtype: str | None, settings: tuple[str, ...], as_json: bool
-) -> None:
-    """Compile RECIPE (module:attribute or file.py:attribute) and prove it equal to eager.
-
-    \b
-    Example:
-      aoti-pack compile aoti_pack.models.hstu:recipe -o build/hstu --set config=tiny
-    """
-    from aoti_pack.compiler.build import compile_recipe
-    from aoti_pack.compiler.options import CompileOptions
-
-    options = CompileOptions(device, dtype)
-    with console.steps("compile") as progress:
-        done = compile_recipe(
-            recipe, out, options=options, settings=parse_settings(settings), progress=progress
-        )
-    if as_json:
-        console.print_json(dataclasses.asdict(done.manifest) | {"folder": str(done.folder)})
-        return
-    console.show_proof(done.manifest)
-    batching = done.manifest.batching
-    told = f"proved up to {batching.max} rows" if batching.proved else f"not proved: {batching.reason}"
-    console.out.print(f"batching {told}", markup=False)
-    console.out.print(f"wrote {done.folder}", markup=False)
+main.add_command(compile_command)
 
 
 @main.command("verify")
