@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from aoti_pack import console
-from aoti_pack.commands.shared import FOLDER, JSON, SECONDS, parse_settings
+from aoti_pack.commands.shared import FOLDER, JSON, parse_seconds, parse_settings
 from aoti_pack.errors import UserError
 
 
@@ -22,7 +22,7 @@ from aoti_pack.errors import UserError
     "--tune", is_flag=True, help="Measure other options first and take the fastest that pass the proof."
 )
 @click.option(
-    "--budget", "budget_s", type=SECONDS, default="300s", show_default=True, help="Time for --tune."
+    "--budget", "budget_s", callback=parse_seconds, default="300s", show_default=True, help="Time for --tune."
 )
 @click.option(
     "--tune-dtype", "tune_dtypes", multiple=True, help="A dtype that --tune may choose; clients then send it."

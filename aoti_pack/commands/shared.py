@@ -15,19 +15,12 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 
 
-class _Seconds(click.ParamType):
-    """A time: `90`, `90s` or `5m`."""
-
-    name = "seconds"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([sm]?)", str(value))
-        if found is None:
-            self.fail(f"{value!r} is not a time such as 300s or 5m", param, ctx)
-        return float(found[1]) * (60 if found[2] == "m" else 1)
-
-
-SECONDS = _Seconds()
+def parse_seconds(_ctx: click.Context | None, _param: click.Parameter | None, text: str) -> float:
+    """The callback of an option that takes a time: `90`, `90s` or `5m`, in seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([sm]?)", text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not a time such as 300s or 5m")
+    return float(found[1]) * (60 if found[2] == "m" else 1)
 
 
 def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
