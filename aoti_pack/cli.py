@@ -106,7 +106,7 @@ def inspect(folder: Path, as_json: bool) -> None:
 @click.option("--version", type=int, default=1, show_default=True, help="Version folder to write.")
 @click.option("--backend", type=click.Choice(["aoti", "python"]), default="aoti", show_default=True)
 @click.option("--compile", "compile_twin", is_flag=True, help="With --backend python: use torch.compile.")
-@click.option("--instances", type=int, default=1, show_default=True, help="Copies that run at a time.")
+@click.option("--instances", type=int, help="Copies that run at a time (default: as tuned, else 1).")
 @click.option("--threads", type=int, help="Threads of an instance (default: cores / instances).")
 @click.option("--max-batch-size", type=int, help="Most rows in one run (default: what is proved; 0: none).")
 @click.option("--max-queue-delay-us", type=int, default=0, show_default=True, help="Wait for batch-mates.")
@@ -118,7 +118,7 @@ def package(
     version: int,
     backend: str,
     compile_twin: bool,
-    instances: int,
+    instances: int | None,
     threads: int | None,
     max_batch_size: int | None,
     max_queue_delay_us: int,

@@ -104,6 +104,30 @@ def show_manifest(manifest: Manifest) -> None:
     if manifest.baked:
         show(table("baked in", ("name", "value"), [(b.name, repr(b.value)) for b in manifest.baked]))
     show_proof(manifest)
+    show_tuning(manifest)
+
+
+def show_tuning(manifest: Manifest) -> None:
+    """What was tried, if the package was tuned: one row a trial."""
+    tuning = manifest.tuning
+    if tuning is None:
+        return
+    rows = [
+        (
+            str(trial.options.get("dtype")),
+            " ".join(name for name, value in trial.options.items() if value is True) or "-",
+            f"{trial.instances} x {trial.threads}",
+            trial.rows,
+            "-" if trial.rows_per_s is None else f"{trial.rows_per_s:.0f}",
+            "-" if trial.p50_ms is None else f"{trial.p50_ms:.2f}",
+            trial.verdict,
+        )
+        for trial in tuning.trials
+    ]
+    columns = ("dtype", "options", "instances x threads", "rows a run", "rows/s", "p50 ms", "")
+    show(table(f"tuning on {tuning.cores} cores", columns, rows))
+    for left_out in tuning.skipped:
+        out.print(f"  not tried: {left_out}", markup=False)
 
 
 def show_proof(manifest: Manifest) -> None:

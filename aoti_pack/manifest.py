@@ -208,6 +208,35 @@ class Proof:
 
 
 @dataclass(frozen=True)
+class Trial:
+    """One way to compile and serve the model that was measured: `rows` in a run, the rate over all instances.
+
+    `options` are those that differ from trial to trial. A way that failed the proof has no figures; `verdict` says
+    what became of it.
+    """
+
+    options: Mapping[str, int | float | bool | str | None]
+    instances: int
+    threads: int
+    rows: int
+    rows_per_s: float | None
+    p50_ms: float | None
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What was measured on a machine of `cores` before the package was compiled, and what serves fastest there."""
+
+    cores: int
+    instances: int
+    threads: int
+    rows: int
+    trials: tuple[Trial, ...]
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The contract. See the module's docstring; `load` and `save` are the only way to and from disk.
 
@@ -235,6 +264,7 @@ class Manifest:
     batching: Batching
     proof: Proof
     unread: tuple[str, ...] = ()
+    tuning: Tuning | None = None
     schema: str = SCHEMA
 
     @property

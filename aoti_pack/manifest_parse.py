@@ -29,6 +29,8 @@ from aoti_pack.manifest import (
     Symbol,
     Target,
     TensorSpec,
+    Trial,
+    Tuning,
     WireForm,
     size_names,
 )
@@ -110,6 +112,8 @@ _RECORDS: Mapping[tuple[str, str], type[Any]] = {
     ("Manifest", "proof"): Proof,
     ("Proof", "cases"): ProofCase,
     ("ProofCase", "outputs"): OutputError,
+    ("Manifest", "tuning"): Tuning,
+    ("Tuning", "trials"): Trial,
 }
 
 
@@ -129,7 +133,8 @@ def _build(cls: type[Any], raw: object, where: str) -> Any:
                 raise ManifestError(f"{path}: expected a list, got {value!r}")
             values[name] = tuple(_build(record, item, f"{path}[{i}]") for i, item in enumerate(value))
         elif record is not None:
-            values[name] = _build(record, value, path)
+            absent = value is None and kind.endswith("| None")
+            values[name] = None if absent else _build(record, value, path)
         else:
             values[name] = _plain(kind, value, path)
     for name, declared in known.items():
@@ -185,6 +190,8 @@ def _validate(manifest: Manifest) -> None:
     _validate_weight_names(manifest)
     _unique([f.path for f in manifest.files], "files")
     _validate_plain(manifest)
+    if manifest.tuning is not None:
+        _validate_tuning(manifest.tuning)
     for symbol in manifest.symbols:
         if not _IDENTIFIER.fullmatch(symbol.name) or not 0 <= symbol.min <= symbol.max:
             raise ManifestError(f"symbols: {symbol.name!r} has the range {symbol.min}..{symbol.max}")
@@ -246,6 +253,16 @@ def _validate_rows(manifest: Manifest) -> None:
                     f"{kind}.{tensor.name}: expected axis 0 alone to count {symbol!r} for wire 'rows', "
                     f"got {list(tensor.shape)}"
                 )
+
+
+def _validate_tuning(tuning: Tuning) -> None:
+    for where, one in (
+        ("tuning", tuning),
+        *((f"tuning.trials[{i}]", t) for i, t in enumerate(tuning.trials)),
+    ):
+        for field in ("instances", "threads", "rows"):
+            if getattr(one, field) < 1:
+                raise ManifestError(f"{where}.{field}: expected 1 or more, got {getattr(one, field)}")
 
 
 def _validate_file(where: str, path: str, digest: str) -> None:

@@ -14,6 +14,8 @@ from aoti_pack.manifest import (
     Symbol,
     Target,
     TensorSpec,
+    Trial,
+    Tuning,
 )
 
 
@@ -46,4 +48,5 @@ def manifest(**changes) -> Manifest:
             1, 1e-4, 1e-5, 2e-7, (ProofCase({"b": 2}, (OutputError("y", 2e-7, None, 1e-7, 3.0),)),)
         ),
     }
+    fields["tuning"] = Tuning(2, 2, 1, 4, (Trial({"freezing": True}, 2, 1, 4, 900.5, 8.25, "chosen"),))
     return Manifest(**(fields | changes))

@@ -12,7 +12,7 @@ from manifests import manifest
 
 from aoti_pack import cli, console
 from aoti_pack.cli import main
-from aoti_pack.commands.shared import parse_settings
+from aoti_pack.commands.shared import parse_seconds, parse_settings
 from aoti_pack.compiler import build, verify
 from aoti_pack.errors import ProofError, UserError
 from aoti_pack.manifest import Batching
@@ -220,3 +220,22 @@ def test_starting_up_does_not_wait_for_torch() -> None:
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout == "False\n"
     assert cli.FOLDER.file_okay is False
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90.0), ("1.5s", 1.5), ("5m", 300.0)])
+def test_times(text, seconds) -> None:
+    assert parse_seconds(None, None, text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1s", "5h", "1e3"])
+def test_what_is_no_time_is_refused(text) -> None:
+    with pytest.raises(click.BadParameter, match="is not a time such as 300s or 5m"):
+        parse_seconds(None, None, text)
+
+
+def test_a_dtype_to_try_needs_tuning(tmp_path) -> None:
+    done = CliRunner().invoke(
+        main, ["compile", "x.py:recipe", "-o", str(tmp_path / "o"), "--tune-dtype", "bfloat16"]
+    )
+    assert done.exit_code == 2
+    assert "--tune-dtype is for --tune" in done.output

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from aoti_pack import console
-from aoti_pack.commands.shared import FOLDER, JSON, parse_settings
+from aoti_pack.commands.shared import FOLDER, JSON, parse_seconds, parse_settings
+from aoti_pack.errors import UserError
 
 
 @click.command("compile")
@@ -41,6 +42,15 @@ from aoti_pack.commands.shared import FOLDER, JSON, parse_settings
 )
 @click.option("--updatable", is_flag=True, help="Weights can be replaced in a running server.")
 @click.option("--keep-sources", is_flag=True, help="Ship the generated C++ in the package.")
+@click.option(
+    "--tune", is_flag=True, help="Measure other options first and take the fastest that pass the proof."
+)
+@click.option(
+    "--budget", "budget_s", callback=parse_seconds, default="300s", show_default=True, help="Time for --tune."
+)
+@click.option(
+    "--tune-dtype", "tune_dtypes", multiple=True, help="A dtype that --tune may choose; clients then send it."
+)
 @JSON
 def compile_command(
     source: str,
@@ -57,6 +67,9 @@ def compile_command(
     max_autotune: bool,
     updatable: bool,
     keep_sources: bool,
+    tune: bool,
+    budget_s: float,
+    tune_dtypes: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Compile SOURCE and prove it equal to eager.
@@ -76,7 +89,13 @@ def compile_command(
     """
     from aoti_pack.compiler.build import compile_recipe
     from aoti_pack.compiler.options import CompileOptions
+    from aoti_pack.compiler.tuning.search import TuneRequest
     from aoti_pack.sources.asked import Asked, split_names
+
+    if tune_dtypes and not tune:
+        raise UserError(
+            "--tune-dtype is for --tune", mend="give --tune too, or choose the dtype with --dtype"
+        )
 
     options = CompileOptions(
         device,
@@ -88,6 +107,7 @@ def compile_command(
         updatable=updatable,
         keep_sources=keep_sources,
     )
+    request = TuneRequest(budget_s, tune_dtypes) if tune else None
     asked = Asked(inputs, dynamic, split_names(outputs))
     with console.steps("compile") as progress:
         done = compile_recipe(
@@ -95,11 +115,13 @@ def compile_command(
             out,
             options=options,
             settings=parse_settings(settings) | asked.settings(),
+            tune_request=request,
             progress=progress,
         )
     if as_json:
         console.print_json(dataclasses.asdict(done.manifest) | {"folder": str(done.folder)})
         return
+    console.show_tuning(done.manifest)
     console.show_proof(done.manifest)
     batching = done.manifest.batching
     told = f"proved up to {batching.max} rows" if batching.proved else f"not proved: {batching.reason}"

@@ -7,7 +7,7 @@ import pickle
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from aoti_pack.compiler.prove_batching import prove_batching
 from aoti_pack.compiler.runtime import CompiledModel
 from aoti_pack.compiler.stable_pickle import save
 from aoti_pack.compiler.target import check_device, describe_target, own_dtype, parse_dtype, torch_range
+from aoti_pack.compiler.tuning.search import TuneRequest, tune
 from aoti_pack.compiler.updatable import describe_constants, prove_updatable
 from aoti_pack.errors import UserError
 from aoti_pack.manifest import FILE_NAME as MANIFEST_FILE
@@ -58,10 +59,12 @@ def compile_recipe(
     *,
     options: CompileOptions | None = None,
     settings: Mapping[str, Any] | None = None,
+    tune_request: TuneRequest | None = None,
     progress: Progress,
 ) -> Compiled:
     """Compile the recipe at `source` into the folder `out` and prove it equal to eager.
 
+    With a `tune_request`, other options are measured first and the fastest that pass the proof are taken.
     `out` is written in one step at the end: it is replaced if it holds a package already, refused if it holds
     something else. ProofError when the proof fails, UserError on wrong use; nothing is written then.
     """
@@ -78,7 +81,11 @@ def compile_recipe(
     check_output_folder(out)
     progress("loading the recipe")
     recipe = load_recipe(source, settings or {})
-    dtype = dtype or own_dtype(recipe)
+    options = replace(options, dtype=dtype or own_dtype(recipe))
+    tuning = None
+    if tune_request is not None:
+        options, tuning = tune(recipe, options, tune_request, progress)
+    dtype = str(options.dtype)
     chosen = parse_dtype(dtype)
     progress("exporting")
     exported = export(recipe, chosen, device)
@@ -121,6 +128,7 @@ def compile_recipe(
             unread=unread,
             batching=batching,
             proof=proof,
+            tuning=tuning,
         )
         manifest.save(beside)
     return Compiled(out, manifest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +16,13 @@ from aoti_pack.repository.pbtxt import Enum, Statement, render
 class Serving:
     """How a model is to be served; what the manifest does not decide.
 
-    instances: copies of the model that run at the same time.
-    max_batch_size: most rows in one run; None for all that the proof allows, 0 to join nothing.
+    instances: copies of the model that run at the same time; None for what was tuned, else 1.
+    max_batch_size: most rows in one run; None for what was tuned, else all that the proof allows; 0 to join nothing.
     max_queue_delay_us: how long a request may wait for others to join it, in microseconds.
     threads: threads of each instance; None for the cores divided by the instances.
     """
 
-    instances: int = 1
+    instances: int | None = None
     max_batch_size: int | None = None
     max_queue_delay_us: int = 0
     threads: int | None = None
@@ -35,6 +36,19 @@ class Serving:
         ):
             if value is not None and value < least:
                 raise UserError(f"--{name} is {value}, expected {least} or more")
+
+
+def tuned(manifest: Manifest, serving: Serving) -> Serving:
+    """`serving` with what it leaves open taken from the manifest's tuning."""
+    tuning = manifest.tuning
+    if tuning is None:
+        return serving
+    rows = tuning.rows if manifest.batching.proved else None
+    return dataclasses.replace(
+        serving,
+        instances=serving.instances or tuning.instances,
+        max_batch_size=rows if serving.max_batch_size is None else serving.max_batch_size,
+    )
 
 
 @dataclass(frozen=True)
@@ -88,7 +102,7 @@ def model_config(
         "max_batch_size": max_batch_size,
         "input": [_tensor(spec, form) for spec in manifest.inputs],
         "output": [_tensor(spec, form) for spec in manifest.outputs],
-        "instance_group": [{"count": serving.instances, "kind": Enum(kind)}],
+        "instance_group": [{"count": serving.instances or 1, "kind": Enum(kind)}],
     }
     if max_batch_size > 1:
         config["dynamic_batching"] = {"max_queue_delay_microseconds": serving.max_queue_delay_us}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from aoti_pack.errors import UserError
 from aoti_pack.manifest import Manifest, TensorSpec, WireForm
 from aoti_pack.package_files import SAMPLE_FILE
-from aoti_pack.repository.config import Serving, WarmupInput, model_config, wire_dims, wire_form
+from aoti_pack.repository.config import Serving, WarmupInput, model_config, tuned, wire_dims, wire_form
 from aoti_pack.repository.python_twin import twin_parameters
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def plan_model(
 
     UserError when there is no package, the name is not one, or the serving options contradict the proof.
     """
-    serving = serving or Serving()
     manifest = Manifest.load(folder)
+    serving = tuned(manifest, serving or Serving())
     name = name or (manifest.name if backend == "aoti" else f"{manifest.name}_python")
     if not _NAME.fullmatch(name):
         raise UserError(f"--name {name!r} cannot be a model's name", mend="use letters, digits, _ - and .")
