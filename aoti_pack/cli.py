@@ -16,6 +16,7 @@ from aoti_pack import __version__, console
 from aoti_pack.commands.build import build_command
 from aoti_pack.commands.compile import compile_command
 from aoti_pack.commands.config import config_command
+from aoti_pack.commands.package import package_command
 from aoti_pack.commands.shared import FOLDER, JSON
 from aoti_pack.errors import CheckError, ProofError, UserError
 
@@ -99,60 +100,7 @@ def inspect(folder: Path, as_json: bool) -> None:
         console.show_manifest(manifest)
 
 
-@main.command()
-@click.argument("folder", type=FOLDER)
-@click.option("--repo", type=FOLDER, required=True, help="The model repository; made if missing.")
-@click.option("--name", help="Name of the served model (default: the recipe's; NAME_python for the twin).")
-@click.option("--version", type=int, default=1, show_default=True, help="Version folder to write.")
-@click.option("--backend", type=click.Choice(["aoti", "python"]), default="aoti", show_default=True)
-@click.option("--compile", "compile_twin", is_flag=True, help="With --backend python: use torch.compile.")
-@click.option("--instances", type=int, help="Copies that run at a time (default: as tuned, else 1).")
-@click.option("--threads", type=int, help="Threads of an instance (default: cores / instances).")
-@click.option("--max-batch-size", type=int, help="Most rows in one run (default: what is proved; 0: none).")
-@click.option("--max-queue-delay-us", type=int, default=0, show_default=True, help="Wait for batch-mates.")
-@JSON
-def package(
-    folder: Path,
-    repo: Path,
-    name: str | None,
-    version: int,
-    backend: str,
-    compile_twin: bool,
-    instances: int | None,
-    threads: int | None,
-    max_batch_size: int | None,
-    max_queue_delay_us: int,
-    as_json: bool,
-) -> None:
-    """Write the package in FOLDER into a Triton model repository, in one step.
-
-    \b
-    Example:
-      aoti-pack package build/hstu --repo repo --instances 2 --max-queue-delay-us 500
-    """
-    from aoti_pack.repository.config import Serving
-    from aoti_pack.repository.layout import write_model
-
-    if compile_twin and backend != "python":
-        raise UserError("--compile is for --backend python", mend="the aoti backend's model is compiled")
-    serving = Serving(instances, max_batch_size, max_queue_delay_us, threads)
-    done = write_model(
-        folder,
-        repo,
-        name=name,
-        version=version,
-        backend=backend,
-        compile_twin=compile_twin,
-        serving=serving,
-    )
-    if as_json:
-        console.print_json(dataclasses.asdict(done) | {"path": str(done.path)})
-        return
-    console.out.print(
-        f"wrote {done.path}/{done.version} (max_batch_size {done.max_batch_size})", markup=False
-    )
-
-
+main.add_command(package_command)
 main.add_command(config_command)
 
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from aoti_pack import console
+from aoti_pack.commands.compile_options import compile_options
 from aoti_pack.commands.shared import FOLDER, JSON, parse_seconds, parse_settings
 from aoti_pack.errors import UserError
+
+if TYPE_CHECKING:
+    from aoti_pack.compiler.options import CompileOptions
 
 
 @click.command("compile")
 @click.argument("source")
 @click.option("-o", "--out", type=FOLDER, required=True, help="Folder to write; replaced if it is a package.")
-@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
-@click.option("--dtype", help="float32 or bfloat16 (default: what the recipe's model is in).")
 @click.option(
     "--inputs", metavar="FILE.npz|MODULE:FUNCTION", help="Example inputs of a SOURCE that is no Recipe."
 )
@@ -28,20 +31,7 @@ from aoti_pack.errors import UserError
 )
 @click.option("--outputs", metavar="NAME,NAME", help="Names of the outputs, in the model's order.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting for the recipe.")
-@click.option(
-    "--target-cpu",
-    default="native",
-    show_default=True,
-    metavar="CPU",
-    help="native, x86-64-v2, x86-64-v3, x86-64-v4 or another -march of the compiler's.",
-)
-@click.option("--static-threads", is_flag=True, help="Compile in this machine's number of threads.")
-@click.option("--freezing", is_flag=True, help="Let the optimiser fold and repack the weights.")
-@click.option(
-    "--max-autotune", is_flag=True, help="Choose kernels by measuring; not the same bytes each time."
-)
-@click.option("--updatable", is_flag=True, help="Weights can be replaced in a running server.")
-@click.option("--keep-sources", is_flag=True, help="Ship the generated C++ in the package.")
+@compile_options
 @click.option(
     "--tune", is_flag=True, help="Measure other options first and take the fastest that pass the proof."
 )
@@ -55,18 +45,11 @@ from aoti_pack.errors import UserError
 def compile_command(
     source: str,
     out: Path,
-    device: str,
-    dtype: str | None,
+    options: CompileOptions,
     inputs: str | None,
     dynamic: tuple[str, ...],
     outputs: str | None,
     settings: tuple[str, ...],
-    target_cpu: str,
-    static_threads: bool,
-    freezing: bool,
-    max_autotune: bool,
-    updatable: bool,
-    keep_sources: bool,
     tune: bool,
     budget_s: float,
     tune_dtypes: tuple[str, ...],
@@ -88,7 +71,6 @@ def compile_command(
       aoti-pack compile score.py:score -o build/score --inputs example.npz --dynamic "x:0=b[1..256]"
     """
     from aoti_pack.compiler.build import compile_recipe
-    from aoti_pack.compiler.options import CompileOptions
     from aoti_pack.compiler.tuning.search import TuneRequest
     from aoti_pack.sources.asked import Asked, split_names
 
@@ -97,16 +79,6 @@ def compile_command(
             "--tune-dtype is for --tune", mend="give --tune too, or choose the dtype with --dtype"
         )
 
-    options = CompileOptions(
-        device,
-        dtype,
-        target_cpu=target_cpu,
-        dynamic_threads=not static_threads,
-        freezing=freezing,
-        max_autotune=max_autotune,
-        updatable=updatable,
-        keep_sources=keep_sources,
-    )
     request = TuneRequest(budget_s, tune_dtypes) if tune else None
     asked = Asked(inputs, dynamic, split_names(outputs))
     with console.steps("compile") as progress:
