@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ _PREFIXES |= {"cs", "ds", "es", "ss", "fs", "gs"}
 _PREFIX_BYTES = {"26", "2e", "36", "3e", "64", "65", "66", "67", "f0", "f2", "f3"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Instruction:
     """One instruction: its bytes as pairs of hex digits, its text in Intel's syntax, the function it stands in."""
 
@@ -23,8 +24,10 @@ class Instruction:
     @property
     def name(self) -> str:
         """The mnemonic, without prefixes such as `{vex}`, `lock` or `rep`."""
-        words = (word for word in self.text.split() if not word.startswith("{") and word not in _PREFIXES)
-        return next(words, "")
+        for word in self.text.split():
+            if word not in _PREFIXES and not word.startswith("{"):
+                return word
+        return ""
 
 
 # Any of these features is enough <- mnemonics. `tzcnt` is not here: it is `bsf` with a prefix that older CPUs skip.
@@ -69,30 +72,38 @@ def beyond(instruction: Instruction, features: Sequence[str]) -> str:
     """The feature, beyond `features` (by the kernel's names), that `instruction` needs; empty where it needs none."""
     if "(bad)" in instruction.text:
         return "a CPU that objdump does not know"
-    encoding, name = _encoding(instruction.code), instruction.name
+    encoding = _encoding(instruction.code)
     if encoding is not None and encoding not in features:
         return encoding
-    if encoding == "avx512f" and _FP16.fullmatch(name) and "avx512_fp16" not in features:
-        return "avx512_fp16"
-    for any_of, names in _BY_NAME:
-        # AVX-512 has its own forms of what FMA, F16C and AVX2 brought.
-        if encoding == "avx512f" and any_of[0] in ("fma", "f16c", "avx2"):
-            continue
-        if names.fullmatch(name) and not set(any_of) & set(features):
+    for any_of in _needs(instruction.name, encoding == "avx512f"):
+        if not any(feature in features for feature in any_of):
             return any_of[0]
     return ""
+
+
+@functools.cache
+def _needs(name: str, evex: bool) -> tuple[tuple[str, ...], ...]:
+    """What the instruction called `name` needs beside its encoding: one feature of each entry."""
+    found = [any_of for any_of, names in _BY_NAME if names.fullmatch(name)]
+    if not evex:
+        return tuple(found)
+    # AVX-512 has its own forms of what FMA, F16C and AVX2 brought.
+    found = [any_of for any_of in found if any_of[0] not in ("fma", "f16c", "avx2")]
+    return (*found, ("avx512_fp16",)) if _FP16.fullmatch(name) else tuple(found)
 
 
 def _encoding(code: Sequence[str]) -> str | None:
     """The feature that brought the encoding: EVEX (zmm, ymm16 and up, masked operations) `avx512f`, VEX `avx`, XOP
     `xop`; None for older ones. In 64-bit code these bytes begin nothing else."""
-    at = next((i for i, byte in enumerate(code) if byte not in _PREFIX_BYTES), len(code))
-    first, second = (*code[at : at + 2], "", "")[:2]
+    at = 0
+    while at < len(code) - 1 and code[at] in _PREFIX_BYTES:
+        at += 1
+    first = code[at]
     if first == "62":
         return "avx512f"
     if first in ("c4", "c5"):
         return "avx"
     # 8f begins `pop` as well, which has zeros where XOP has the number of a map, 8 or more.
-    if first == "8f" and second and int(second, 16) & 0x1F >= 8:
+    if first == "8f" and at + 1 < len(code) and int(code[at + 1], 16) & 0x1F >= 8:
         return "xop"
     return None
