@@ -52,7 +52,11 @@ def _digest(source: str, settings: Mapping[str, Any], dtype: str) -> str:
     root = Path(aoti_pack.__file__).parent
     file = Path(source.rpartition(":")[0])
     # A recipe's neighbours bear its name: `structure_parts.py` is `structure.py`'s.
-    own = sorted(file.parent.glob(f"{file.stem}*.py")) if file.suffix == ".py" else sorted((root / "models").glob("*.py"))
+    own = (
+        sorted(file.parent.glob(f"{file.stem}*.py"))
+        if file.suffix == ".py"
+        else sorted((root / "models").glob("*.py"))
+    )
     content = hashlib.sha256()
     for path in [*own, *sorted(root.glob("*.py")), *sorted((root / "compiler").glob("*.py"))]:
         if path.name not in ("cli.py", "console.py"):

@@ -34,7 +34,10 @@ def inputs(b=3, n=5) -> dict:
     ("change", "words"),
     [
         ({"ids": None}, "'ids' of rows is a NoneType, expected a dense tensor: int64 \\[b, n\\]"),
-        ({"x": torch.randn(3, 4).double()}, r"'x' of rows has dtype float64, expected float32; pass it as \.to"),
+        (
+            {"x": torch.randn(3, 4).double()},
+            r"'x' of rows has dtype float64, expected float32; pass it as \.to",
+        ),
         ({"ids": torch.ones(3, 5)}, "'ids' of rows has dtype float32, expected int64"),
         ({"x": torch.randn(3, 5)}, r"'x' of rows has size 5 on axis 1, expected 4: float32 \[b, 4\]"),
         ({"x": torch.randn(12)}, r"'x' of rows has rank 1 \[12\], expected float32 \[b, 4\]"),

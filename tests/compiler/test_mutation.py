@@ -77,7 +77,11 @@ def renormalises(m, x):
         (hides, (), "keeps state between calls.*self.plain"),
         (hides_in_place, (), "plain is mutated"),
         (renormalises, (), "changes its weight 'table.weight' in place"),
-        (counts, ("count", "x"), "mutates names 'x', and the model does not write into it; it writes into count"),
+        (
+            counts,
+            ("count", "x"),
+            "mutates names 'x', and the model does not write into it; it writes into count",
+        ),
         (writes, ("x", "z"), "mutates names 'z', and the model has no input and no buffer of that name"),
         (lambda m, x: x + 1, ("count",), "mutates names 'count'.*writes into nothing"),
     ],

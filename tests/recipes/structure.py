@@ -18,7 +18,22 @@ class Structure(nn.Module):
         self.register_buffer("calls", torch.zeros(1))
 
     def forward(
-        self, x, /, pair, *rest, options, user, scratch, ids, twin_a, twin_b, scale, mode, loud, rate, nothing=None
+        self,
+        x,
+        /,
+        pair,
+        *rest,
+        options,
+        user,
+        scratch,
+        ids,
+        twin_a,
+        twin_b,
+        scale,
+        mode,
+        loud,
+        rate,
+        nothing=None,
     ):
         self.calls += 1
         scratch.mul_(3)
@@ -56,7 +71,16 @@ def example() -> dict:
     }
 
 
-_ROWS = ("x", "pair.left", "pair.right", "rest.0", "rest.1", "options.shift", "options.deep.0.bias", "user.age")
+_ROWS = (
+    "x",
+    "pair.left",
+    "pair.right",
+    "rest.0",
+    "rest.1",
+    "options.shift",
+    "options.deep.0.bias",
+    "user.age",
+)
 _MORE_ROWS = ("user.height", "scratch", "twin_a", "twin_b")
 
 recipe = Recipe(
