@@ -14,7 +14,7 @@ from aoti_pack.compiler.verify import verify
 from aoti_pack.errors import UserError
 from aoti_pack.manifest import Manifest
 from aoti_pack.progress import silent
-from aoti_pack.recipe import load_recipe
+from aoti_pack.recipe import attribute_of, load_recipe
 from aoti_pack.sources.example import read_npz
 from aoti_pack.sources.neighbours import own_modules, source_files
 from aoti_pack.structure import call
@@ -186,3 +186,27 @@ def test_the_command_compiles_a_function_and_verify_finds_it_again(plain, tmp_pa
     model = torch.load(io.BytesIO((out / "eager.pt").read_bytes()), weights_only=False)
     x = torch.ones(2, 4)
     assert call(model, {"x": x, "user": {"age": x}, "rest": (x,)})["s"].tolist() == [16.0, 16.0]
+
+
+def test_neighbours_of_another_source_are_not_its_own(tmp_path, monkeypatch) -> None:
+    """Both are loaded by this process and lie in one folder; texts and relative imports count as well."""
+    files = {
+        "mine.py": "import importlib\nimport near.deep\nhelp = importlib.import_module('by_text')\ndef f(): ...\n",
+        "other.py": "import only_others\ndef f(): ...\n",
+        "only_others.py": "",
+        "by_text.py": "",
+        "near/__init__.py": "",
+        "near/deep.py": "from . import side\nfrom .side import VALUE\n",
+        "near/side.py": "VALUE = 1\n",
+        "near/unused.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    for name in ("mine", "other"):
+        attribute_of(f"{tmp_path / name}.py:f", "recipe")
+    names = {"aoti_recipe_mine", "by_text", "near", "near.deep", "near.side"}
+    assert set(own_modules(f"{tmp_path / 'mine.py'}:f")) == names
+    assert set(own_modules(f"{tmp_path / 'other.py'}:f")) == {"aoti_recipe_other", "only_others"}
+    for name in ("by_text", "only_others", "near", "near.deep", "near.side"):
+        monkeypatch.delitem(sys.modules, name)
