@@ -63,19 +63,11 @@ def _digest(source: str, settings: Mapping[str, Any], dtype: str, updatable: boo
     root = Path(aoti_pack.__file__).parent
     file = Path(source.rpartition(":")[0])
     # A recipe's neighbours bear its name: `structure_parts.py` is `structure.py`'s.
-    own = (
-        sorted(file.parent.glob(f"{file.stem}*.py"))
-        if file.suffix == ".py"
-        else sorted((root / "models").glob("*.py"))
-    )
+    beside, models = file.parent.glob(f"{file.stem}*.py"), (root / "models").glob("*.py")
+    own = sorted(beside if file.suffix == ".py" else models)
     content = hashlib.sha256()
-    for path in [
-        *own,
-        *sorted(root.glob("*.py")),
-        *sorted((root / "sources").glob("*.py")),
-        *sorted((root / "compiler").glob("*.py")),
-        *_compilers(root),
-    ]:
+    code = [*root.glob("*.py"), *(root / "compiler").glob("*.py"), *(root / "sources").glob("*.py")]
+    for path in [*own, *sorted(code), *_compilers(root)]:
         if path.name not in ("cli.py", "console.py"):
             content.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     # The source counts as it is written: the manifest carries it.

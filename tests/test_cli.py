@@ -68,6 +68,11 @@ def broken(tmp_path: Path) -> Path:
         (("compile", "x.py", "-o", "o", "--set", "width"), ("--set 'width' is not KEY=VALUE",)),
         (("compile", "x.py", "-o", "o", "--set", "2x=3"), ("--set '2x=3'",)),
         (("compile", "x.py", "-o", "."), ("current folder",)),
+        (
+            ("compile", "BROKEN", "-o", "o", "--inputs", "x.npz", "--dynamic", "x=b"),
+            ("--dynamic 'x=b'", "x:0=b[1..256]"),
+        ),
+        (("compile", "BROKEN", "-o", "o", "--outputs", "a,,b"), ("--outputs 'a,,b' holds an empty name",)),
         (("inspect", "nowhere"), ("manifest.json does not exist",)),
         (("verify", "nowhere"), ("manifest.json does not exist",)),
         (("package", "nowhere", "--repo", "r"), ("manifest.json does not exist",)),
@@ -133,6 +138,14 @@ def test_a_taken_port_is_one_line(tmp_path, monkeypatch) -> None:
         port = taken.getsockname()[1]
         result = run("serve", tmp_path / "repo", "--tritonserver", binary, "--http-port", port)
     assert result.exit_code == 2 and str(port) in result.stderr.splitlines()[-1]
+
+
+def test_a_tampered_package_is_one_line_and_code_1(package) -> None:
+    (package / "model.pt2").write_bytes(b"x" * 12)
+    for args in (("verify", package), ("package", package, "--repo", package.parent / "repo")):
+        result = run(*args)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "model.pt2 is not the file that manifest.json describes" in result.stderr.splitlines()[-1]
 
 
 def test_a_failed_proof_is_one_line_and_code_1(monkeypatch, package) -> None:

@@ -42,8 +42,8 @@ def read_yaml(file: Path) -> Located:
         raise UserError(f"{file} does not exist", mend="`aoti-pack build --help` shows an example") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not UTF-8 text: {error}") from None
-    loader = yaml.SafeLoader(text)
     try:
+        loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if node is None:
             raise UserError(f"{file} is empty", mend="`aoti-pack build --help` shows an example")
@@ -53,8 +53,6 @@ def read_yaml(file: Path) -> Located:
         raise UserError(f"{file}:{line}: not YAML: {error.problem or error.context}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{file}: not YAML: {' '.join(str(error).split())}") from None
-    finally:
-        loader.dispose()
 
 
 def _located(

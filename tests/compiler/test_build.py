@@ -10,7 +10,7 @@ from aoti_pack.compiler.archive import sha256_of, unpack
 from aoti_pack.compiler.build import check_output_folder, compile_recipe
 from aoti_pack.compiler.runtime import CompiledModel
 from aoti_pack.compiler.verify import verify
-from aoti_pack.errors import ProofError, UserError
+from aoti_pack.errors import CheckError, ProofError, UserError
 from aoti_pack.manifest import BakedScalar, Batching, ConstantSpec, Manifest, Symbol, TensorSpec
 from aoti_pack.progress import silent
 from aoti_pack.recipe import load_recipe
@@ -44,7 +44,8 @@ def test_the_contract_and_the_answers_of_a_package(compiled_package, recipes, tm
     assert found.baked == (BakedScalar("scale", 2),)
     assert found.batching == Batching(True, "b", 16) and found.wire == "rows"
     assert set(found.constants) >= {ConstantSpec("layer.weight", "float32", (3, 4))}
-    assert {file.path for file in found.files} == {"model.pt2", "eager.pt", "sample.pt"}
+    own = {"model.pt2", "eager.pt", "structure.pt", "sample.pt", "source/aoti_recipe_rows.py"}
+    assert {file.path for file in found.files} == own
     assert all(sha256_of(folder / file.path) == file.sha256 for file in found.files)
     assert {output.name for case in found.proof.cases for output in case.outputs} == {
         "scores",
@@ -155,15 +156,15 @@ def test_verify_repeats_the_proof_with_fresh_inputs(copied) -> None:
     assert Manifest.load(copied) == before, "verify writes nothing"
 
 
-@pytest.mark.parametrize("file", ["model.pt2", "eager.pt", "sample.pt"])
+@pytest.mark.parametrize("file", ["model.pt2", "eager.pt", "sample.pt", "source/aoti_recipe_rows.py"])
 def test_verify_refuses_a_changed_file_by_its_digest(copied, file) -> None:
     data = bytearray((copied / file).read_bytes())
     data[len(data) // 2] ^= 1
     (copied / file).write_bytes(data)
-    with pytest.raises(UserError, match=f"{file} is not the file that manifest.json describes"):
+    with pytest.raises(CheckError, match=f"{file} is not the file that manifest.json describes"):
         verify(copied, seed=1, progress=silent)
     (copied / file).unlink()
-    with pytest.raises(UserError, match=f"{file} is missing"):
+    with pytest.raises(CheckError, match=f"{file} is missing"):
         verify(copied, seed=1, progress=silent)
 
 

@@ -216,8 +216,9 @@ def test_twin(package, tmp_path, recipes) -> None:
     assert {p.name for p in folder.iterdir()} == {
         "model.py",
         "eager.pt",
+        "structure.pt",
         "sample.pt",
-        "aoti_recipe_rows.py",
+        "source",
         "manifest.json",
     }
     assert FileSpec("eager.pt", sha256_of(folder / "eager.pt"), (folder / "eager.pt").stat().st_size) in (
@@ -225,7 +226,7 @@ def test_twin(package, tmp_path, recipes) -> None:
     )
     # A process that knows nothing of the recipe unpickles the model, as Triton's stub does.
     code = (
-        "import sys, torch; sys.path.insert(0, sys.argv[1])\n"
+        "import sys, torch; sys.path.insert(0, sys.argv[1] + '/source')\n"
         "model = torch.load(sys.argv[1] + '/eager.pt', weights_only=False)\n"
         "print(type(model).__name__, tuple(model.layer.weight.shape))"
     )
