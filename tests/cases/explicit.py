@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
 from packages import CPP_RECIPES, cpp_package
+from tritonclient import grpc
 
-from aoti_pack.manifest import Manifest
+from aoti_pack.manifest import WIRE_DATATYPES, Manifest
 from aoti_pack.recipe import Recipe, load_recipe
 from aoti_pack.repository.config import Serving
 from aoti_pack.repository.layout import write_model
@@ -74,7 +77,11 @@ class ExplicitServer:
     def counts(self, name: str) -> tuple[int, int, int]:
         """Rows, runs and requests that the server counts for the model."""
         (found,) = self.call(f"v2/models/{name}/stats").body["model_stats"]
-        return found["inference_count"], found["execution_count"], found["inference_stats"]["success"]["count"]
+        return (
+            found["inference_count"],
+            found["execution_count"],
+            found["inference_stats"]["success"]["count"],
+        )
 
     def infer(
         self, name: str, inputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any] | None = None
@@ -83,6 +90,21 @@ class ExplicitServer:
         if parameters:
             body["parameters"] = dict(parameters)
         return self.call(f"v2/models/{name}/infer", body)
+
+    def ask(self, name: str, *inputs: grpc.InferInput) -> grpc.InferResult:
+        """A request over gRPC, with inputs from `raw`; InferenceServerException when it is refused."""
+        client = grpc.InferenceServerClient(self.server.grpc_url)
+        try:
+            return client.infer(name, list(inputs))
+        finally:
+            client.close()
+
+    def refusal(self, name: str, *inputs: grpc.InferInput) -> str:
+        """What the server says to a request that it must refuse as an invalid argument."""
+        with pytest.raises(grpc.InferenceServerException) as caught:
+            self.ask(name, *inputs)
+        assert caught.value.status() == "StatusCode.INVALID_ARGUMENT", caught.value
+        return str(caught.value.message())
 
     def call(self, path: str, body: Mapping[str, Any] | None = None) -> Answer:
         data = None if body is None else json.dumps(body).encode()
@@ -98,6 +120,33 @@ class ExplicitServer:
 def tensor(name: str, datatype: str, shape: Sequence[int], data: Any) -> dict[str, Any]:
     """An input of a request in JSON."""
     return {"name": name, "datatype": datatype, "shape": list(shape), "data": data}
+
+
+def raw(name: str, datatype: str, shape: Sequence[int], data: bytes) -> grpc.InferInput:
+    """An input of a gRPC request, with exactly these bytes whatever the shape says."""
+    made = grpc.InferInput(name, list(shape), datatype)
+    made._raw_content = data
+    return made
+
+
+def raw_of(name: str, value: torch.Tensor, shape: Sequence[int] | None = None) -> grpc.InferInput:
+    """An input of a gRPC request; numpy has no bfloat16, and so as bytes."""
+    datatype = WIRE_DATATYPES[str(value.dtype).removeprefix("torch.")]
+    data = value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return raw(name, datatype, value.shape if shape is None else shape, data)
+
+
+def answered(result: grpc.InferResult, name: str, dtype: torch.dtype) -> torch.Tensor:
+    """The output `name` in the shape that the server gives it."""
+    response = result.get_response()
+    index = [output.name for output in response.outputs].index(name)
+    shape, data = list(response.outputs[index].shape), response.raw_output_contents[index]
+    assert response.outputs[index].datatype == WIRE_DATATYPES[str(dtype).removeprefix("torch.")]
+    return (
+        torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
+        if data
+        else torch.empty(shape, dtype=dtype)
+    )
 
 
 def recipe_of(model: str) -> Recipe:
