@@ -58,17 +58,20 @@ void CompleteTensors(Json& config, const char* key, const std::vector<TensorSpec
 
 Result<std::string> CompleteConfig(std::string_view config, const Manifest& manifest) {
   AOTI_ASSIGN_OR_RETURN(const Json given, ParseJson(config, "config"));
-  AOTI_ASSIGN_OR_RETURN(const ModelConfig parsed, ParseModelConfig(config));
-  const bool rows = manifest.wire == Wire::kRows;
+  if (!given.is_object()) {
+    return InvalidArgument("config: expected an object, got " + Show(given));
+  }
   Json completed = given;
+  CompleteTensors(completed, "input", manifest.inputs, manifest);
+  CompleteTensors(completed, "output", manifest.outputs, manifest);
+  AOTI_ASSIGN_OR_RETURN(const ModelConfig parsed, ParseModelConfig(completed.dump()));
+  const bool rows = manifest.wire == Wire::kRows;
   int64_t max_batch_size = parsed.max_batch_size;
   // An unset max_batch_size and a 0 are the same to protobuf.
   if (rows && max_batch_size == 0) {
     max_batch_size = manifest.batch_max;
     completed["max_batch_size"] = max_batch_size;
   }
-  CompleteTensors(completed, "input", manifest.inputs, manifest);
-  CompleteTensors(completed, "output", manifest.outputs, manifest);
   const bool scheduled =
       completed.contains("dynamic_batching") || completed.contains("sequence_batching");
   if (rows && max_batch_size > 1 && !scheduled) {

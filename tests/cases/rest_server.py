@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
 from packages import CPP_RECIPES, cpp_package
+from tritonclient import grpc
 
-from aoti_pack.manifest import Manifest
+from aoti_pack.manifest import WIRE_DATATYPES, Manifest
 from aoti_pack.recipe import Recipe, load_recipe
 from aoti_pack.repository.config import Serving
 from aoti_pack.repository.layout import write_model
@@ -88,6 +91,21 @@ class RestServer:
             body["parameters"] = dict(parameters)
         return self.call(f"v2/models/{name}/infer", body)
 
+    def ask(self, name: str, *inputs: grpc.InferInput) -> grpc.InferResult:
+        """A request over gRPC, with inputs from `raw`; InferenceServerException when it is refused."""
+        client = grpc.InferenceServerClient(self.server.grpc_url)
+        try:
+            return client.infer(name, list(inputs))
+        finally:
+            client.close()
+
+    def refusal(self, name: str, *inputs: grpc.InferInput) -> str:
+        """What the server says to a request that it must refuse as an invalid argument."""
+        with pytest.raises(grpc.InferenceServerException) as caught:
+            self.ask(name, *inputs)
+        assert caught.value.status() == "StatusCode.INVALID_ARGUMENT", caught.value
+        return str(caught.value.message())
+
     def call(self, path: str, body: Mapping[str, Any] | None = None) -> Answer:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"http://{self.server.http_url}/{path}", data=data)
@@ -102,6 +120,33 @@ class RestServer:
 def tensor(name: str, datatype: str, shape: Sequence[int], data: Any) -> dict[str, Any]:
     """An input of a request in JSON."""
     return {"name": name, "datatype": datatype, "shape": list(shape), "data": data}
+
+
+def raw(name: str, datatype: str, shape: Sequence[int], data: bytes) -> grpc.InferInput:
+    """An input of a gRPC request, with exactly these bytes whatever the shape says."""
+    made = grpc.InferInput(name, list(shape), datatype)
+    made._raw_content = data
+    return made
+
+
+def raw_of(name: str, value: torch.Tensor, shape: Sequence[int] | None = None) -> grpc.InferInput:
+    """An input of a gRPC request; numpy has no bfloat16, and so as bytes."""
+    datatype = WIRE_DATATYPES[str(value.dtype).removeprefix("torch.")]
+    data = value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return raw(name, datatype, value.shape if shape is None else shape, data)
+
+
+def answered(result: grpc.InferResult, name: str, dtype: torch.dtype) -> torch.Tensor:
+    """The output `name` in the shape that the server gives it."""
+    response = result.get_response()
+    index = [output.name for output in response.outputs].index(name)
+    shape, data = list(response.outputs[index].shape), response.raw_output_contents[index]
+    assert response.outputs[index].datatype == WIRE_DATATYPES[str(dtype).removeprefix("torch.")]
+    return (
+        torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
+        if data
+        else torch.empty(shape, dtype=dtype)
+    )
 
 
 def recipe_of(model: str) -> Recipe:
