@@ -15,6 +15,7 @@ import click
 from aoti_pack import __version__, console
 from aoti_pack.commands.compile import compile_command
 from aoti_pack.commands.shared import FOLDER, JSON
+from aoti_pack.commands.weights import weights
 from aoti_pack.errors import ProofError, UserError
 
 
@@ -52,6 +53,7 @@ def main(debug: bool) -> None:
 
 
 main.add_command(compile_command)
+main.add_command(weights)
 
 
 @main.command("verify")

@@ -60,7 +60,6 @@ class Scale(torch.nn.Module):
         return out, out.sum()
 
 
-
 class Tower(torch.nn.Module):
     """A user's history scores candidates: a tied table, a buffer without axes, one that no output reads."""
 
