@@ -18,6 +18,7 @@ from aoti_pack.commands.compile import compile_command
 from aoti_pack.commands.config import config_command
 from aoti_pack.commands.package import package_command
 from aoti_pack.commands.shared import FOLDER, JSON
+from aoti_pack.commands.weights import weights
 from aoti_pack.errors import CheckError, ProofError, UserError
 
 
@@ -56,6 +57,7 @@ def main(debug: bool) -> None:
 
 main.add_command(build_command)
 main.add_command(compile_command)
+main.add_command(weights)
 
 
 @main.command("verify")

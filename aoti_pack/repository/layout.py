@@ -89,6 +89,16 @@ def _is_model(path: Path) -> bool:
     return versioned or (path / CONFIG_FILE).is_file() or not any(path.iterdir())
 
 
+def model_lock(repo: Path, name: str) -> Path:
+    """The file to hold (`atomic.exclusive`) while a model in `repo` is changed: `write_model` holds it too."""
+    return _staging(repo) / f".{name}.lock"
+
+
+def newest_version(model: Path) -> int | None:
+    """The highest version of the model in the folder `model`, None when there is none."""
+    return max((number for number, _ in _other_versions(model, 0)), default=None)
+
+
 def _staging(repo: Path) -> Path:
     """Where a model is put together: beside the repository, so that a server that reads it finds no halves;
     inside it where the parent is another file system or not ours to write."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from explicit import ExplicitServer, raw_of
+from rest_server import RestServer, raw_of
 
 pytestmark = pytest.mark.server
 
@@ -12,9 +12,9 @@ GOOD = torch.ones(2, 16)
 
 
 @pytest.fixture(scope="module")
-def arith(explicit: ExplicitServer) -> str:
-    explicit.write("arith", "case3")
-    assert explicit.load("case3").status == 200
+def arith(rest: RestServer) -> str:
+    rest.write("arith", "case3")
+    assert rest.load("case3").status == 200
     return "case3"
 
 
@@ -33,14 +33,14 @@ def arith(explicit: ExplicitServer) -> str:
     ids=["float64", "int64", "float16", "bfloat16", "8 features", "32 features", "rank 1", "rank 3"],
 )
 def test_a_wrong_input_is_refused_by_name(
-    explicit: ExplicitServer, arith: str, x: torch.Tensor, expected: str, given: str
+    rest: RestServer, arith: str, x: torch.Tensor, expected: str, given: str
 ) -> None:
-    told = explicit.refusal(arith, raw_of("x", x), raw_of("y", GOOD))
+    told = rest.refusal(arith, raw_of("x", x), raw_of("y", GOOD))
     assert "'x'" in told
     assert expected in told
     assert given in told.replace(", ", ",")
 
 
-def test_the_right_one_is_answered(explicit: ExplicitServer, arith: str) -> None:
-    answer = explicit.ask(arith, raw_of("x", GOOD), raw_of("y", GOOD)).as_numpy("out")
+def test_the_right_one_is_answered(rest: RestServer, arith: str) -> None:
+    answer = rest.ask(arith, raw_of("x", GOOD), raw_of("y", GOOD)).as_numpy("out")
     torch.testing.assert_close(torch.tensor(answer), torch.sin(GOOD) * 2 + GOOD, rtol=1e-4, atol=1e-5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from explicit import ExplicitServer, manifest_of, tensor
+from rest_server import RestServer, manifest_of, tensor
 
 from aoti_pack.manifest import BakedScalar
 
@@ -16,18 +16,16 @@ BIAS = tensor("bias", "INT64", [1, 1], [10])
 
 
 @pytest.fixture(scope="module")
-def contract(explicit: ExplicitServer) -> str:
+def contract(rest: RestServer) -> str:
     assert manifest_of("contract").baked == (BakedScalar("k", 3),)
-    explicit.write("contract", "case8")
-    assert explicit.load("case8").status == 200
+    rest.write("contract", "case8")
+    assert rest.load("case8").status == 200
     return "case8"
 
 
 @pytest.mark.parametrize("parameters", [{}, {"k": 3}, {"k": 3.0}, {"other": 5}])
-def test_the_compiled_value_passes(
-    explicit: ExplicitServer, contract: str, parameters: dict[str, float]
-) -> None:
-    answer = explicit.infer(contract, [X, BIAS], parameters)
+def test_the_compiled_value_passes(rest: RestServer, contract: str, parameters: dict[str, float]) -> None:
+    answer = rest.infer(contract, [X, BIAS], parameters)
     # x * 3 + bias beside x, and bias ^ 3.
     assert answer.output("out")["data"] == [13.0, 16.0, 1.0, 2.0]
     assert answer.output("mixed")["data"] == [10 ^ 3]
@@ -37,14 +35,14 @@ def test_the_compiled_value_passes(
     ("value", "shown"), [(5, "5"), (3.5, "3.5"), (math.nextafter(3, 4), "3.0000000000000004"), (True, "true")]
 )
 def test_another_value_is_refused_naming_both(
-    explicit: ExplicitServer, contract: str, value: float, shown: str
+    rest: RestServer, contract: str, value: float, shown: str
 ) -> None:
-    answer = explicit.infer(contract, [X, BIAS], {"k": value})
+    answer = rest.infer(contract, [X, BIAS], {"k": value})
     assert answer.status == 400
     assert answer.error.startswith(f"{contract}: parameter 'k' is compiled in as 3, got {shown}: ")
 
 
-def test_a_tensor_of_its_name_is_refused(explicit: ExplicitServer, contract: str) -> None:
-    answer = explicit.infer(contract, [X, tensor("k", "INT64", [1, 1], [3])])
+def test_a_tensor_of_its_name_is_refused(rest: RestServer, contract: str) -> None:
+    answer = rest.infer(contract, [X, tensor("k", "INT64", [1, 1], [3])])
     assert answer.status == 400
     assert "'k'" in answer.error

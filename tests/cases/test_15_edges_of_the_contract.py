@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from explicit import ExplicitServer, answered, manifest_of, raw, raw_of, recipe_of
+from rest_server import RestServer, answered, manifest_of, raw, raw_of, recipe_of
 
 from aoti_pack.manifest import Manifest
 from aoti_pack.recipe import leaves
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture(scope="module")
-def loaded(explicit: ExplicitServer) -> ExplicitServer:
+def loaded(rest: RestServer) -> RestServer:
     for model in ("dtypes", "half", "contract", "arith"):
-        explicit.write(model, f"case15_{model}")
-        assert explicit.load(f"case15_{model}").status == 200
-    return explicit
+        rest.write(model, f"case15_{model}")
+        assert rest.load(f"case15_{model}").status == 200
+    return rest
 
 
 def request_of(manifest: Manifest, inputs: Any, *, without: tuple[str, ...] = ()) -> list[Any]:
@@ -38,7 +38,7 @@ def wanted(model: str, inputs: Any) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("rows", [1, 3, 16, 0])
-def test_every_dtype_in_and_out(loaded: ExplicitServer, rows: int) -> None:
+def test_every_dtype_in_and_out(loaded: RestServer, rows: int) -> None:
     """Integers to the bit; floats as eager rounds them; with no rows an empty answer of the right shape."""
     manifest = manifest_of("dtypes")
     inputs = recipe_of("dtypes").draw(rows, {"r": rows})
@@ -51,7 +51,7 @@ def test_every_dtype_in_and_out(loaded: ExplicitServer, rows: int) -> None:
         torch.testing.assert_close(got, expected, rtol=1e-12 if spec.name == "total" else 0, atol=0)
 
 
-def test_what_is_left_out_is_its_default_to_the_bit(loaded: ExplicitServer) -> None:
+def test_what_is_left_out_is_its_default_to_the_bit(loaded: RestServer) -> None:
     manifest, recipe = manifest_of("dtypes"), recipe_of("dtypes")
     inputs: Any = recipe.draw(7, {"r": 2})
     result = loaded.ask("case15_dtypes", *request_of(manifest, inputs, without=tuple(recipe.optional)))
@@ -67,13 +67,13 @@ def test_what_is_left_out_is_its_default_to_the_bit(loaded: ExplicitServer) -> N
     assert answered(result, "total", torch.float64).shape == ()
 
 
-def test_bfloat16_in_and_out(loaded: ExplicitServer) -> None:
+def test_bfloat16_in_and_out(loaded: RestServer) -> None:
     x = torch.tensor([[1.0, -2.5, 3e38, 1e-30]], dtype=torch.bfloat16)
     got = answered(loaded.ask("case15_half", raw_of("x", x)), "out", torch.bfloat16)
     assert torch.equal(got, x + x)
 
 
-def test_inputs_at_odd_addresses(loaded: ExplicitServer) -> None:
+def test_inputs_at_odd_addresses(loaded: RestServer) -> None:
     """A binary body behind a JSON header of odd length: int64 and float32 lie at odd addresses."""
     x, bias = torch.tensor([[1.0, 2.0]]), torch.tensor([10])
     parts = {"x": ("FP32", [1, 2], x), "bias": ("INT64", [1, 1], bias)}
@@ -101,19 +101,19 @@ def test_inputs_at_odd_addresses(loaded: ExplicitServer) -> None:
     assert outputs == {"out": [13.0, 16.0, 1.0, 2.0], "mixed": [9]}
 
 
-def test_no_rows_sent_with_bytes(loaded: ExplicitServer) -> None:
+def test_no_rows_sent_with_bytes(loaded: RestServer) -> None:
     others = request_of(manifest_of("dtypes"), recipe_of("dtypes").draw(1, {"r": 0}), without=("x",))
     assert "x" in loaded.refusal("case15_dtypes", raw("x", "FP32", [0, 4], bytes(16)), *others)
     y = raw("y", "FP32", [0, 16], bytes(64))
     loaded.refusal("case15_arith", raw("x", "FP32", [0, 16], bytes(64)), y)
 
 
-def test_more_elements_than_an_address_counts(loaded: ExplicitServer) -> None:
+def test_more_elements_than_an_address_counts(loaded: RestServer) -> None:
     others = request_of(manifest_of("dtypes"), recipe_of("dtypes").draw(1, {"r": 1}), without=("x",))
     assert "x" in loaded.refusal("case15_dtypes", raw("x", "FP32", [1 << 62, 4], b""), *others)
 
 
-def test_a_required_input_is_missed_while_an_optional_one_is_there(loaded: ExplicitServer) -> None:
+def test_a_required_input_is_missed_while_an_optional_one_is_there(loaded: RestServer) -> None:
     told = loaded.refusal(
         "case15_contract",
         raw_of("mask", torch.ones(1, 2, dtype=torch.bool)),
@@ -122,7 +122,7 @@ def test_a_required_input_is_missed_while_an_optional_one_is_there(loaded: Expli
     assert told.endswith("case15_contract: input 'x' is missing, expected FP32 [b, n]")
 
 
-def test_an_optional_input_that_is_there_must_fit(loaded: ExplicitServer) -> None:
+def test_an_optional_input_that_is_there_must_fit(loaded: RestServer) -> None:
     told = loaded.refusal(
         "case15_contract", raw_of("x", torch.ones(1, 2)), raw_of("mask", torch.ones(1, 3, dtype=torch.bool))
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from explicit import ExplicitServer, tensor
 from packages import CPP_MODELS
+from rest_server import RestServer, tensor
 
 from aoti_pack.repository.config import Serving
 from aoti_pack.server.build import backends_directory, build_backend
@@ -33,26 +33,26 @@ def comparable(config: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("model", CPP_MODELS)
-def test_completed_is_what_package_writes(explicit: ExplicitServer, model: str) -> None:
+def test_completed_is_what_package_writes(rest: RestServer, model: str) -> None:
     """The wire's dims stand in Python and in C++: the real server reports the same of both, for every model."""
-    explicit.write(model, f"case18_{model}", serving=Serving())
-    explicit.write_with(model, f"case18_{model}.aoti", None)
-    explicit.write_with(model, f"case18_{model}_line", ONE_LINE)
+    rest.write(model, f"case18_{model}", serving=Serving())
+    rest.write_with(model, f"case18_{model}.aoti", None)
+    rest.write_with(model, f"case18_{model}_line", ONE_LINE)
     reported = []
     for name in (f"case18_{model}", f"case18_{model}.aoti", f"case18_{model}_line"):
-        answer = explicit.load(name)
+        answer = rest.load(name)
         assert answer.status == 200, answer.error
-        reported.append(comparable(explicit.config(name)))
+        reported.append(comparable(rest.config(name)))
     assert reported[1] == reported[0]
     assert reported[2] == reported[0]
     assert reported[0]["input"] and reported[0]["output"]
 
 
-def test_a_completed_model_answers(explicit: ExplicitServer) -> None:
-    explicit.write_with("arith", "case18_answers.aoti", None)
-    assert explicit.load("case18_answers.aoti").status == 200
+def test_a_completed_model_answers(rest: RestServer) -> None:
+    rest.write_with("arith", "case18_answers.aoti", None)
+    assert rest.load("case18_answers.aoti").status == 200
     ones = [tensor(name, "FP32", [2, 16], [0.0] * 16 + [1.0] * 16) for name in ("x", "y")]
-    total = explicit.infer("case18_answers.aoti", ones).output("total")
+    total = rest.infer("case18_answers.aoti", ones).output("total")
     assert total["shape"] == [2, 1]
     assert total["data"] == pytest.approx([0.0, 16 * (2 * 0.8414709848078965 + 1)], rel=1e-5)
 
@@ -70,13 +70,13 @@ def test_a_completed_model_answers(explicit: ExplicitServer) -> None:
     ids=["max_batch_size", "one input", "names", "instance_group", "threads", "dynamic_batching"],
 )
 def test_a_partial_one_is_completed(
-    explicit: ExplicitServer, request: pytest.FixtureRequest, config: str, changes: dict[str, Any]
+    rest: RestServer, request: pytest.FixtureRequest, config: str, changes: dict[str, Any]
 ) -> None:
     name = "case18_" + request.node.callspec.id.replace(" ", "_")
-    explicit.write_with("arith", name, config)
-    answer = explicit.load(name)
+    rest.write_with("arith", name, config)
+    answer = rest.load(name)
     assert answer.status == 200, answer.error
-    found = explicit.config(name)
+    found = rest.config(name)
     assert [entry["name"] for entry in found["input"]] == ["x", "y"]
     assert [(entry["name"], entry["dims"]) for entry in found["output"]] == [("out", [16]), ("total", [1])]
     assert found["max_batch_size"] == changes.get("max_batch_size", 64)
@@ -103,32 +103,32 @@ def test_a_partial_one_is_completed(
     ids=["max_batch_size", "data_type", "dims", "name", "optional", "reshape", "threads"],
 )
 def test_a_contradicting_one_is_refused_by_field(
-    explicit: ExplicitServer, request: pytest.FixtureRequest, config: str, told: str
+    rest: RestServer, request: pytest.FixtureRequest, config: str, told: str
 ) -> None:
     name = f"case18_wrong_{request.node.callspec.id}"
-    explicit.write_with("arith", name, ONE_LINE + config)
-    answer = explicit.load(name)
+    rest.write_with("arith", name, ONE_LINE + config)
+    answer = rest.load(name)
     assert answer.status == 400
     assert told in answer.error
 
 
-def test_all_versions_are_completed(explicit: ExplicitServer) -> None:
-    folder = explicit.write_with("arith", "case18_versions", ONE_LINE + "version_policy { all { } }\n")
+def test_all_versions_are_completed(rest: RestServer) -> None:
+    folder = rest.write_with("arith", "case18_versions", ONE_LINE + "version_policy { all { } }\n")
     shutil.copytree(folder / "1", folder / "2")
-    answer = explicit.load("case18_versions")
+    answer = rest.load("case18_versions")
     assert answer.status == 200, answer.error
-    one, two = (explicit.config(f"case18_versions/versions/{version}") for version in (1, 2))
+    one, two = (rest.config(f"case18_versions/versions/{version}") for version in (1, 2))
     assert one == two
     assert one["max_batch_size"] == 64
 
 
-def test_serve_starts_with_a_folder_that_has_no_config(explicit: ExplicitServer, tmp_path: Path) -> None:
+def test_serve_starts_with_a_folder_that_has_no_config(rest: RestServer, tmp_path: Path) -> None:
     """As `serve` starts it: every model of the repository, none asked for by name."""
-    shutil.copytree(explicit.write_with("scale", "case18_served.aoti", None), tmp_path / "scale.aoti")
+    shutil.copytree(rest.write_with("scale", "case18_served.aoti", None), tmp_path / "scale.aoti")
     binary = find_server()
     backends = backends_directory(binary, build_backend())
     with TritonServer(tmp_path, binary=binary, backends=backends) as server:
-        served = ExplicitServer(server, tmp_path)
+        served = RestServer(server, tmp_path)
         # The core serves it under the whole name of the folder.
         answer = served.infer(
             "scale.aoti", [tensor("x", "FP32", [2], [1.0, 2.0]), tensor("factor", "FP32", [1], [3.0])]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from explicit import ExplicitServer, tensor
 from google.protobuf import text_format
 from killed_writer import package_until
 from packages import cpp_package
+from rest_server import RestServer, tensor
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from aoti_pack.compiler.verify import check_files
@@ -33,23 +33,23 @@ def what_is_there(model: Path) -> str:
     return manifest.name
 
 
-def answers(explicit: ExplicitServer, name: str, model: str) -> None:
+def answers(rest: RestServer, name: str, model: str) -> None:
     """The server loads what is there, and it is `model` by its answer."""
-    loaded = explicit.load(name)
+    loaded = rest.load(name)
     assert loaded.status == 200, loaded.error
     if model == "arith":
         given = [tensor("x", "FP32", [1, 16], [0.0] * 16), tensor("y", "FP32", [1, 16], [1.0] * 16)]
-        assert explicit.infer(name, given).output("total")["data"] == [16.0]
+        assert rest.infer(name, given).output("total")["data"] == [16.0]
     else:
         given = [
             tensor("values", "INT32", [1, 8], list(range(8))),
             tensor("mask", "BOOL", [1, 8], [True] * 4 + [False] * 4),
         ]
-        assert explicit.infer(name, given).output("chosen")["data"] == [0, 3, 6, 9, -4, -5, -6, -7]
+        assert rest.infer(name, given).output("chosen")["data"] == [0, 3, 6, 9, -4, -5, -6, -7]
 
 
-def test_the_old_or_the_new_never_half(explicit: ExplicitServer) -> None:
-    name, repo = "case19", explicit.repo
+def test_the_old_or_the_new_never_half(rest: RestServer) -> None:
+    name, repo = "case19", rest.repo
     packages = {model: cpp_package(model) for model in MODELS}
     package_until(packages["arith"], repo, name, kill_at=None)
     events, killed = package_until(packages["select"], repo, name, kill_at=None)
@@ -68,10 +68,10 @@ def test_the_old_or_the_new_never_half(explicit: ExplicitServer) -> None:
         assert found in ((old, new) if killed else (new,)), kill_at
         outcomes["finished" if not killed else "new" if found == new else "old"] += 1
         assert not any(entry.name.startswith(f".{name}") for entry in repo.iterdir())
-        answers(explicit, name, found)
+        answers(rest, name, found)
     assert outcomes["old"] >= POINTS // 3, outcomes
     # What the killed ones left beside the repository is cleared by the next writer.
     package_until(packages["arith"], repo, name, kill_at=None)
     assert what_is_there(repo / name) == "arith"
     assert [entry.name for entry in repo.parent.iterdir() if entry.name.startswith(f".{name}")] == []
-    answers(explicit, name, "arith")
+    answers(rest, name, "arith")

@@ -1,0 +1,1 @@
+"""Weights of a served model, replaced without compiling and without a restart."""
