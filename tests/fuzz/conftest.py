@@ -16,7 +16,9 @@ _SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 settings.register_profile(
     "quick", max_examples=60, deadline=None, derandomize=True, suppress_health_check=_SLOW
 )
-settings.register_profile("long", max_examples=800, deadline=None, print_blob=True, suppress_health_check=_SLOW)
+settings.register_profile(
+    "long", max_examples=800, deadline=None, print_blob=True, suppress_health_check=_SLOW
+)
 settings.load_profile(os.environ.get("FUZZ_PROFILE", "quick"))
 
 

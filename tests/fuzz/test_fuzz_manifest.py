@@ -29,7 +29,15 @@ pytestmark = pytest.mark.fuzz
 # that serves must take files of later minor versions, the one that writes need not.
 _PYTHON_ALONE = (
     "unknown field",
-    *("recipe", "options", "dtype: expected one of", "manifest.dtype", "'dtype' is missing", "baked", "proof"),
+    *(
+        "recipe",
+        "options",
+        "dtype: expected one of",
+        "manifest.dtype",
+        "'dtype' is missing",
+        "baked",
+        "proof",
+    ),
     *("dim_order", "default", "simd", "reason"),
 )
 
