@@ -33,6 +33,9 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
             entries = [(info, _inside(archive, info)) for info in source.infolist() if not info.is_dir()]
             if len(entries) > MAX_ENTRIES or sum(info.file_size for info, _ in entries) > MAX_BYTES:
                 raise UserError(f"{archive} unpacks to {len(entries)} files, more than a package can have")
+            tops = sorted({PurePosixPath(info.filename).parts[0] for info, _ in entries})
+            if len(tops) > 1:
+                raise UserError(f"{archive} has the top folders {tops[0]!r} and {tops[1]!r}, expected one")
             if len({path for _, path in entries}) != len(entries):
                 raise UserError(f"{archive} holds the same path twice")
             folders = {parent for _, path in entries for parent in path.parents}
@@ -53,9 +56,11 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
 
 
 def _inside(archive: Path, info: zipfile.ZipInfo) -> PurePosixPath:
-    path = PurePosixPath(info.filename)
-    if path.is_absolute() or ".." in path.parts or "\\" in info.filename or len(path.parts) < 2:
-        raise UserError(f"{archive} holds the entry {info.filename!r}, which leaves the package's folder")
+    name = info.orig_filename  # zipfile cuts its own `filename` at a NUL
+    path = PurePosixPath(name)
+    plain = not any(part in ("", ".", "..") for part in name.split("/"))
+    if not plain or "\\" in name or "\0" in name or len(path.parts) < 2:
+        raise UserError(f"{archive} holds the entry {name!r}, which leaves the package's folder")
     mode = info.external_attr >> 16
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
         raise UserError(f"{archive} holds the entry {info.filename!r}, which is not a plain file")

@@ -53,17 +53,6 @@ def torch_range(version: str) -> tuple[str, str]:
     return f"{major}.{max(0, minor - 1)}", f"{major}.{minor + 1}"
 
 
-def check_cpu(target: Target) -> None:
-    """UserError naming the CPU features that `target` needs and this machine lacks."""
-    from aoti_pack.errors import UserError
-
-    if missing := [feature for feature in target.cpu_features if feature not in cpu_features()]:
-        raise UserError(
-            f"the package was compiled for a CPU with {', '.join(missing)}, which this one lacks",
-            mend="compile it on this machine",
-        )
-
-
 def _simd() -> str:
     from torch._inductor.cpu_vec_isa import pick_vec_isa
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from aoti_pack.compiler.archive import sha256_of, unpack
 from aoti_pack.compiler.build import EAGER_FILE
 from aoti_pack.compiler.export import Exported, export
+from aoti_pack.compiler.machine import check_machine
 from aoti_pack.compiler.prove import make_reference, prove
 from aoti_pack.compiler.prove_batching import prove_batching
 from aoti_pack.compiler.runtime import CompiledModel
-from aoti_pack.compiler.target import check_cpu, check_device, parse_dtype
+from aoti_pack.compiler.target import check_device, parse_dtype
 from aoti_pack.errors import ProofError, UserError
 from aoti_pack.manifest import Manifest
 from aoti_pack.progress import Progress
@@ -31,7 +32,7 @@ def verify(folder: Path, *, seed: int, progress: Progress) -> Manifest:
     check_files(folder, manifest)
     device = manifest.target.device
     check_device(device)
-    check_cpu(manifest.target)
+    check_machine(manifest)
     dtype = parse_dtype(manifest.dtype)
     progress("loading the recipe")
     recipe = load_recipe(manifest.recipe.source, manifest.recipe.settings)

@@ -23,6 +23,10 @@ constexpr std::array kDatatypes{
 
 }  // namespace
 
+std::span<const Datatype> Datatypes() {
+  return kDatatypes;
+}
+
 const Datatype* FindDatatype(std::string_view torch_name) {
   for (const Datatype& type : kDatatypes) {
     if (type.torch_name == torch_name) return &type;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
+#include <span>
 #include <string_view>
 
 #include "triton_abi.h"
@@ -16,6 +16,9 @@ struct Datatype {
   TRITONSERVER_DataType server;
   size_t bytes;
 };
+
+// All of them.
+std::span<const Datatype> Datatypes();
 
 // The type that the manifest calls `name`, null if there is none.
 const Datatype* FindDatatype(std::string_view torch_name);

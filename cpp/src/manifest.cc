@@ -142,20 +142,7 @@ Status ReadPackage(const Fields& root, Manifest& manifest) {
   if (!StaysInside(manifest.package_path)) {
     return package.Wrong("path", "a path below the manifest's folder");
   }
-  AOTI_ASSIGN_OR_RETURN(const Json* files, root.List("files"));
-  for (size_t i = 0; i < files->size(); ++i) {
-    const Fields fields((*files)[i], root.Path("files") + "[" + std::to_string(i) + "]");
-    PackageFile file;
-    AOTI_ASSIGN_OR_RETURN(file.path, fields.String("path"));
-    AOTI_ASSIGN_OR_RETURN(const int64_t bytes, fields.Int("bytes"));
-    if (!StaysInside(file.path)) {
-      return fields.Wrong("path", "a path below the manifest's folder");
-    }
-    if (bytes < 0) return fields.Wrong("bytes", "a size");
-    AOTI_ASSIGN_OR_RETURN(file.sha256, Digest(fields));
-    file.bytes = static_cast<uint64_t>(bytes);
-    manifest.files.push_back(std::move(file));
-  }
+  AOTI_ASSIGN_OR_RETURN(manifest.files, ReadFiles(root));
   return {};
 }
 
@@ -280,6 +267,25 @@ Result<Manifest> Read(const Fields& root) {
 
 }  // namespace
 
+Result<std::vector<PackageFile>> ReadFiles(const Fields& root) {
+  std::vector<PackageFile> read;
+  AOTI_ASSIGN_OR_RETURN(const Json* files, root.List("files"));
+  for (size_t i = 0; i < files->size(); ++i) {
+    const Fields fields((*files)[i], root.Path("files") + "[" + std::to_string(i) + "]");
+    PackageFile file;
+    AOTI_ASSIGN_OR_RETURN(file.path, fields.String("path"));
+    AOTI_ASSIGN_OR_RETURN(const int64_t bytes, fields.Int("bytes"));
+    if (!StaysInside(file.path)) {
+      return fields.Wrong("path", "a path below the manifest's folder");
+    }
+    if (bytes < 0) return fields.Wrong("bytes", "a size");
+    AOTI_ASSIGN_OR_RETURN(file.sha256, Digest(fields));
+    file.bytes = static_cast<uint64_t>(bytes);
+    read.push_back(std::move(file));
+  }
+  return read;
+}
+
 std::string TensorSpec::ShapeText() const {
   std::string text = "[";
   for (const Dim& dim : shape) text += (text.size() > 1 ? ", " : "") + dim.text;
@@ -317,16 +323,6 @@ Result<Manifest> LoadManifest(const std::filesystem::path& folder) {
   Result<Manifest> manifest = ParseManifest(text);
   if (!manifest.ok()) {
     return Status(manifest.status().code(), path.string() + ": " + manifest.status().message());
-  }
-  for (const PackageFile& file : manifest->files) {
-    std::error_code error;
-    const uintmax_t bytes = std::filesystem::file_size(folder / file.path, error);
-    if (error || bytes != file.bytes) {
-      return InvalidArgument((folder / file.path).string() + ": expected a file of " +
-                             std::to_string(file.bytes) + " bytes, got " +
-                             (error ? error.message() : std::to_string(bytes) + " bytes") +
-                             ": write the model again");
-    }
   }
   return manifest;
 }

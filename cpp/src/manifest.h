@@ -14,6 +14,8 @@
 
 namespace aoti {
 
+class Fields;
+
 // How requests reach the model: joined along axis 0, or one request a run.
 enum class Wire { kRows, kSingle };
 
@@ -94,8 +96,11 @@ struct Manifest {
 // Reads the text of a manifest. The error names the field, what was expected and what came.
 Result<Manifest> ParseManifest(std::string_view text);
 
-// Reads `folder`/manifest.json and looks that the files it lists are there in full length.
+// Reads `folder`/manifest.json. Whether the files that it lists are what it says is for verify.h.
 Result<Manifest> LoadManifest(const std::filesystem::path& folder);
+
+// The list "files" of a document.
+Result<std::vector<PackageFile>> ReadFiles(const Fields& root);
 
 // "[3, 16]"
 std::string ShapeText(std::span<const int64_t> shape);

@@ -1,20 +1,16 @@
 #include "memory.h"
 
 #include <ATen/ops/from_blob.h>
-#include <c10/core/Device.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <cstring>
 #include <new>
 
+#include "device.h"
+
 namespace aoti {
 namespace {
-
-c10::Device DeviceOf(Place place) {
-  return place.on_host() ? c10::Device(c10::kCPU)
-                         : c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(place.gpu));
-}
 
 at::Tensor AsBytes(void* data, Place place, size_t bytes) {
   return at::from_blob(data, {static_cast<int64_t>(bytes)},

@@ -5,7 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "cpu.h"
+#include "loading.h"
+#include "machine.h"
 #include "plain_executor.h"
 #include "server.h"
 #include "threads.h"
@@ -16,16 +17,6 @@ namespace {
 // The part of a version before the build's suffix: "2.13.0" of "2.13.0+cpu".
 std::string_view Release(std::string_view version) {
   return version.substr(0, version.find('+'));
-}
-
-Status CheckMachine(const Manifest& manifest) {
-  std::string missing;
-  for (const std::string& feature : MissingFeatures(manifest.target.cpu_features, ReadCpuInfo())) {
-    missing += (missing.empty() ? "" : ", ") + feature;
-  }
-  if (missing.empty()) return {};
-  return Unsupported("the package was compiled for a CPU with " + missing +
-                     ", which this one lacks: compile it on this machine, or for an older target");
 }
 
 Status CheckExecutor(const Manifest& manifest) {
@@ -61,8 +52,8 @@ Result<std::unique_ptr<Model>> Model::Create(std::string name, const std::filesy
   if (!manifest.ok()) return named(manifest.status());
   Result<ModelConfig> config = ParseModelConfig(config_text);
   if (!config.ok()) return named(config.status());
-  for (const Status& status :
-       {CheckExecutor(*manifest), CheckMachine(*manifest), CheckConfig(*config, *manifest)}) {
+  for (const Status& status : {CheckExecutor(*manifest), CheckMachine(*manifest, ThisMachine()),
+                               CheckConfig(*config, *manifest)}) {
     if (!status.ok()) return named(status);
   }
   const Result<size_t> threads = ThreadBudget(config->threads, config->instances);
@@ -95,8 +86,7 @@ Result<std::shared_ptr<Package>> Model::PackageOn(Place place) {
   std::shared_ptr<Package>& package = packages_[place.gpu];
   if (package == nullptr) {
     AOTI_ASSIGN_OR_RETURN(
-        package, Package::Load(folder_ / manifest_.package_path, manifest_.model_name, place,
-                               std::max(instances_, UsableCores())));
+        package, LoadPackage(folder_, manifest_, place, std::max(instances_, UsableCores())));
   }
   return package;
 }

@@ -5,50 +5,17 @@
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 #include <torch/version.h>
 
-#include <array>
 #include <mutex>
 #include <utility>
 
+#include "device.h"
 #include "runner_slots.h"
+#include "scalar_types.h"
 
 namespace aoti {
 namespace {
 
 using torch::inductor::AOTIModelPackageLoader;
-
-struct TypePair {
-  std::string_view torch_name;
-  at::ScalarType type;
-};
-
-constexpr std::array kTypes{
-    TypePair{"bool", at::kBool},         TypePair{"uint8", at::kByte},
-    TypePair{"uint16", at::kUInt16},     TypePair{"uint32", at::kUInt32},
-    TypePair{"uint64", at::kUInt64},     TypePair{"int8", at::kChar},
-    TypePair{"int16", at::kShort},       TypePair{"int32", at::kInt},
-    TypePair{"int64", at::kLong},        TypePair{"float16", at::kHalf},
-    TypePair{"bfloat16", at::kBFloat16}, TypePair{"float32", at::kFloat},
-    TypePair{"float64", at::kDouble},
-};
-
-at::ScalarType ToScalarType(const Datatype& datatype) {
-  for (const TypePair& pair : kTypes) {
-    if (pair.torch_name == datatype.torch_name) return pair.type;
-  }
-  throw std::logic_error("no torch type for " + std::string(datatype.torch_name));
-}
-
-const Datatype* FromScalarType(at::ScalarType type) {
-  for (const TypePair& pair : kTypes) {
-    if (pair.type == type) return FindDatatype(pair.torch_name);
-  }
-  return nullptr;
-}
-
-c10::Device DeviceOf(Place place) {
-  return place.on_host() ? c10::Device(c10::kCPU)
-                         : c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(place.gpu));
-}
 
 OutputTensor ToOutput(at::Tensor tensor) {
   auto owner = std::make_shared<at::Tensor>(tensor.contiguous());

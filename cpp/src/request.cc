@@ -20,28 +20,24 @@ Request::~Request() {
   Close(Timeline::Now());
 }
 
-void Request::Fail(const Status& status) noexcept {
-  if (answered_) return;
+TRITONBACKEND_Response* Request::NewResponse() noexcept {
+  if (answered_) return nullptr;
   TRITONBACKEND_Response* response = nullptr;
-  if (auto* error = TRITONBACKEND_ResponseNew(&response, handle_)) {
-    // Without a response there is no way left to tell the client.
-    answered_ = true;
-    Log(TRITONSERVER_LOG_ERROR, TRITONSERVER_ErrorMessage(error));
-    TRITONSERVER_ErrorDelete(error);
-    return;
-  }
-  Send(response, status);
+  TRITONSERVER_Error* error = TRITONBACKEND_ResponseNew(&response, handle_);
+  if (error == nullptr) return response;
+  // Without a response there is no way left to tell the client.
+  answered_ = true;
+  LogError(error);
+  return nullptr;
+}
+
+void Request::Fail(const Status& status) noexcept {
+  if (TRITONBACKEND_Response* response = NewResponse()) Send(response, status);
 }
 
 void Request::Answer(std::span<const OutputSlice> outputs) noexcept {
-  if (answered_) return;
-  TRITONBACKEND_Response* response = nullptr;
-  if (auto* error = TRITONBACKEND_ResponseNew(&response, handle_)) {
-    answered_ = true;
-    Log(TRITONSERVER_LOG_ERROR, TRITONSERVER_ErrorMessage(error));
-    TRITONSERVER_ErrorDelete(error);
-    return;
-  }
+  TRITONBACKEND_Response* response = NewResponse();
+  if (response == nullptr) return;
   try {
     Send(response, Fill(response, outputs));
   } catch (...) {
@@ -80,21 +76,14 @@ void Request::Send(TRITONBACKEND_Response* response, const Status& status) noexc
   answered_ = true;
   success_ = status.ok();
   TRITONSERVER_Error* told = ToServerError(status);
-  if (auto* error =
-          TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, told)) {
-    Log(TRITONSERVER_LOG_ERROR, TRITONSERVER_ErrorMessage(error));
-    TRITONSERVER_ErrorDelete(error);
-  }
+  LogError(TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, told));
   if (told != nullptr) TRITONSERVER_ErrorDelete(told);
 }
 
 void Request::Close(const Timeline& times) noexcept {
   if (handle_ == nullptr) return;
   statistics_->ReportRequest(handle_, success_, times);
-  if (auto* error = TRITONBACKEND_RequestRelease(handle_, TRITONSERVER_REQUEST_RELEASE_ALL)) {
-    Log(TRITONSERVER_LOG_ERROR, TRITONSERVER_ErrorMessage(error));
-    TRITONSERVER_ErrorDelete(error);
-  }
+  LogError(TRITONBACKEND_RequestRelease(handle_, TRITONSERVER_REQUEST_RELEASE_ALL));
   handle_ = nullptr;
 }
 

@@ -45,6 +45,8 @@ class Request {
   void Close(const Timeline& times) noexcept;
 
  private:
+  // Null when the request is answered already, or cannot be.
+  TRITONBACKEND_Response* NewResponse() noexcept;
   Status Fill(TRITONBACKEND_Response* response, std::span<const OutputSlice> outputs);
   void Send(TRITONBACKEND_Response* response, const Status& status) noexcept;
 

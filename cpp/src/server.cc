@@ -49,11 +49,21 @@ Status FromServerError(TRITONSERVER_Error* error) {
   return status;
 }
 
-void Log(TRITONSERVER_LogLevel level, const std::string& text) noexcept {
+void Log(TRITONSERVER_LogLevel level, const char* text) noexcept {
   // A log that cannot be written leaves nobody to tell.
-  if (auto* error = TRITONSERVER_LogMessage(level, "aoti", 0, text.c_str())) {
+  if (auto* error = TRITONSERVER_LogMessage(level, "aoti", 0, text)) {
     TRITONSERVER_ErrorDelete(error);
   }
+}
+
+void Log(TRITONSERVER_LogLevel level, const std::string& text) noexcept {
+  Log(level, text.c_str());
+}
+
+void LogError(TRITONSERVER_Error* error) noexcept {
+  if (error == nullptr) return;
+  Log(TRITONSERVER_LOG_ERROR, TRITONSERVER_ErrorMessage(error));
+  TRITONSERVER_ErrorDelete(error);
 }
 
 Status CurrentException() noexcept {

@@ -15,7 +15,11 @@ TRITONSERVER_Error* ToServerError(const Status& status) noexcept;
 // Takes an error of the server's (null: success) and frees it.
 Status FromServerError(TRITONSERVER_Error* error);
 
+void Log(TRITONSERVER_LogLevel level, const char* text) noexcept;
 void Log(TRITONSERVER_LogLevel level, const std::string& text) noexcept;
+
+// Logs and frees an error of the server's that nobody can be told (null: nothing to log).
+void LogError(TRITONSERVER_Error* error) noexcept;
 
 // The exception that is being handled, as INTERNAL. Call inside a catch block.
 Status CurrentException() noexcept;

@@ -5,16 +5,6 @@
 #include "server.h"
 
 namespace aoti {
-namespace {
-
-void LogFailure(TRITONSERVER_Error* error) noexcept {
-  if (error == nullptr) return;
-  TRITONSERVER_LogMessage(TRITONSERVER_LOG_ERROR, "aoti", 0, TRITONSERVER_ErrorMessage(error));
-  TRITONSERVER_ErrorDelete(error);
-}
-
-}  // namespace
-
 uint64_t NowNs() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
@@ -27,13 +17,13 @@ Timeline Timeline::Now() {
 
 void Statistics::ReportRequest(TRITONBACKEND_Request* request, bool success,
                                const Timeline& times) const noexcept {
-  LogFailure(TRITONBACKEND_ModelInstanceReportStatistics(instance_, request, success,
-                                                         times.start_ns, times.compute_start_ns,
-                                                         times.compute_end_ns, times.end_ns));
+  LogError(TRITONBACKEND_ModelInstanceReportStatistics(instance_, request, success, times.start_ns,
+                                                       times.compute_start_ns, times.compute_end_ns,
+                                                       times.end_ns));
 }
 
 void Statistics::ReportRun(uint64_t rows, const Timeline& times) const noexcept {
-  LogFailure(TRITONBACKEND_ModelInstanceReportBatchStatistics(
+  LogError(TRITONBACKEND_ModelInstanceReportBatchStatistics(
       instance_, rows, times.start_ns, times.compute_start_ns, times.compute_end_ns, times.end_ns));
 }
 

@@ -1,5 +1,6 @@
 // The whole way through the C entry points, with packages that torch compiled.
 #include <gmock/gmock.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -11,6 +12,7 @@
 #include "fake_server.h"
 #include "json.h"
 #include "manifest.h"
+#include "temp_folder.h"
 
 namespace aoti {
 namespace {
@@ -22,21 +24,31 @@ using ::testing::HasSubstr;
 // A model of the test repository, loaded as the server does it.
 class Loaded {
  public:
-  explicit Loaded(const std::string& name, size_t instances = 1, const std::string& threads = "1")
-      : Loaded(name, std::filesystem::path(AOTI_TEST_REPOSITORY) / name, instances, threads) {}
+  // Whether other threads load models meanwhile, with objects of their own.
+  enum class Others { kNone, kMayLoad };
+
+  explicit Loaded(const std::string& name, size_t instances = 1, const std::string& threads = "1",
+                  Others others = Others::kNone)
+      : Loaded(name, std::filesystem::path(AOTI_TEST_REPOSITORY) / name, instances, threads,
+               others) {}
 
   Loaded(const std::string& name, const std::filesystem::path& folder, size_t instances,
-         const std::string& threads) {
+         const std::string& threads, Others others = Others::kNone)
+      : others_(others) {
     model_.name = name;
     model_.folder = folder.string();
     model_.config = Config(folder / "1", instances, threads).dump();
     error_ = fake::Message(TRITONBACKEND_ModelInitialize(&model_));
-    for (size_t i = 0; error_.empty() && i < instances; ++i) {
-      auto instance = std::make_unique<TRITONBACKEND_ModelInstance>();
-      instance->model = &model_;
-      error_ = fake::Message(TRITONBACKEND_ModelInstanceInitialize(instance.get()));
-      if (error_.empty()) instances_.push_back(std::move(instance));
-    }
+    for (size_t i = 0; error_.empty() && i < instances; ++i) error_ = AddInstance();
+  }
+
+  // As the server does it when only the instance count of a model's configuration grows.
+  std::string AddInstance() {
+    auto instance = std::make_unique<TRITONBACKEND_ModelInstance>();
+    instance->model = &model_;
+    std::string error = fake::Message(TRITONBACKEND_ModelInstanceInitialize(instance.get()));
+    if (error.empty()) instances_.push_back(std::move(instance));
+    return error;
   }
 
   ~Loaded() {
@@ -46,7 +58,9 @@ class Loaded {
     if (model_.state != nullptr) {
       EXPECT_EQ(fake::Message(TRITONBACKEND_ModelFinalize(&model_)), "");
     }
-    EXPECT_EQ(fake::LiveObjects(), 0);
+    if (others_ == Others::kNone) {
+      EXPECT_EQ(fake::LiveObjects(), 0);
+    }
   }
 
   const std::string& error() const { return error_; }
@@ -97,6 +111,7 @@ class Loaded {
             {"parameters", {{"threads", {{"string_value", threads}}}}}};
   }
 
+  const Others others_;
   TRITONBACKEND_Model model_;
   std::vector<std::unique_ptr<TRITONBACKEND_ModelInstance>> instances_;
   std::string error_;
@@ -351,17 +366,45 @@ TEST_F(SpoiledModel, AnotherDeviceIsRefused) {
 
 TEST_F(SpoiledModel, AMissingFileIsNamed) {
   std::filesystem::remove(folder_ / "1" / std::string(json_["files"][0]["path"]));
-  EXPECT_THAT(Load(), HasSubstr(std::string(json_["files"][0]["path"]) + ": expected a file of"));
+  EXPECT_THAT(Load(), HasSubstr(std::string(json_["files"][0]["path"]) + " is missing"));
 }
 
 TEST_F(SpoiledModel, AMissingPackageIsNamed) {
   json_["package"]["path"] = "package/none";
-  EXPECT_THAT(Load(), HasSubstr("package/none does not exist"));
+  EXPECT_THAT(Load(), HasSubstr("none of them is of the package at \"package/none\""));
 }
 
-TEST_F(SpoiledModel, ADamagedPackageIsAnError) {
-  json_["package"]["path"] = "manifest.json";
-  EXPECT_THAT(Load(), HasSubstr("manifest.json cannot be loaded: "));
+TEST_F(SpoiledModel, AHandEditedFileIsRefusedBeforeItIsMapped) {
+  const auto path = folder_ / "1" / std::string(json_["files"][0]["path"]);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.put(static_cast<char>(file.peek() ^ 1));
+  file.close();
+  EXPECT_THAT(Load(), ::testing::MatchesRegex(
+                          "arith: .*/package/.* is not the file that the manifest describes: "
+                          "expected sha256 [0-9a-f]{12}…, found sha256 [0-9a-f]{12}…: write the "
+                          "model again with `aoti-pack`"));
+}
+
+TEST_F(SpoiledModel, WhatTorchCannotLoadIsAnError) {
+  json_["package"]["path"] = "manifest_copy";
+  std::filesystem::create_directory(folder_ / "1" / "manifest_copy");
+  std::ofstream(folder_ / "1" / "manifest_copy" / "x") << "abc";
+  json_["files"].push_back(
+      {{"path", "manifest_copy/x"},
+       {"bytes", 3},
+       {"sha256", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}});
+  EXPECT_THAT(Load(), HasSubstr("manifest_copy cannot be loaded: "));
+}
+
+TEST_F(SpoiledModel, AnotherMachineIsRefused) {
+  json_["target"]["arch"] = "s390x";
+  EXPECT_THAT(Load(), HasSubstr("arith: the package was compiled for s390x, and this machine is "));
+}
+
+TEST_F(SpoiledModel, ATorchOutsideTheRangeIsRefused) {
+  json_["torch_range"] = {"1.0", "1.2"};
+  EXPECT_THAT(Load(),
+              HasSubstr("arith: the package needs torch 1.0 to 1.2, and this backend runs "));
 }
 
 TEST_F(SpoiledModel, AnotherTorchIsLogged) {
@@ -370,6 +413,72 @@ TEST_F(SpoiledModel, AnotherTorchIsLogged) {
   EXPECT_EQ(Load(), "");
   EXPECT_THAT(fake::TakeLog(),
               Contains(HasSubstr("arith: compiled with torch 1.0.0+cpu, served with")));
+}
+
+// What `aoti-pack compile` wrote, dropped into a version's folder as it is.
+TEST(Backend, ADroppedArchiveServes) {
+  const TempFolder store;
+  const ScopedVariable variable("AOTI_PACK_STORE", store.path().string());
+  Loaded model("dropped");
+  ASSERT_EQ(model.error(), "");
+  const ArithCall call(3, 1);
+  model.Execute({call.request.get()});
+  call.ExpectRight();
+}
+
+// Case 2: models come and go on many threads at once.
+TEST(Backend, Case2EightThreadsLoadTwentyPackagesEach) {
+  const std::vector<std::string> names{"arith", "select", "half", "lookup", "scale"};
+  std::vector<std::thread> threads;
+  std::vector<std::string> told(8, "not run");
+  for (size_t i = 0; i < told.size(); ++i) {
+    threads.emplace_back([&, i] {
+      told[i] = "";
+      for (size_t round = 0; round < 20 && told[i].empty(); ++round) {
+        Loaded model(names[(i + round) % names.size()], 1, "1", Loaded::Others::kMayLoad);
+        told[i] = model.error();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(told, ::testing::Each(""));
+  EXPECT_EQ(fake::LiveObjects(), 0);
+}
+
+// Case 10: one runner, four callers, three of them on instances that came without ModelInitialize.
+TEST(Backend, Case10MoreInstancesThanRunners) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (int cpu = 0; CPU_COUNT(&one) == 0; ++cpu) {
+    if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
+  }
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  Loaded model("lookup");
+  ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
+  ASSERT_EQ(model.error(), "");
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(model.AddInstance(), "");
+  std::vector<std::thread> callers;
+  for (size_t i = 0; i < 4; ++i) {
+    callers.emplace_back([&model, i] {
+      for (int round = 0; round < 50; ++round) {
+        // Caller 0 makes the model throw, which must not strand the others.
+        const int64_t id = i == 0 ? 1000 : static_cast<int64_t>(i);
+        auto request = fake::NewRequest({"scores"});
+        request->Add("ids", TRITONSERVER_TYPE_INT64, {1, 2}, std::vector<int64_t>{id, 0});
+        request->Add("lengths", TRITONSERVER_TYPE_INT64, {1}, std::vector<int64_t>{2});
+        model.Execute({request.get()}, i);
+        if (i == 0) {
+          EXPECT_EQ(request->ErrorCode(), TRITONSERVER_ERROR_INTERNAL);
+        } else {
+          EXPECT_THAT(request->Output("scores").Values<float>(),
+                      ElementsAre(static_cast<float>(64 * id + 28), 28));
+        }
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
 }
 
 TEST(Backend, ABadThreadsParameterIsRefusedAtLoad) {

@@ -1,4 +1,6 @@
 // The parts that deal with the machine: cores, threads, features, runners.
+#include "machine.h"
+
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/sum.h>
@@ -13,6 +15,7 @@
 
 #include "cpu.h"
 #include "runner_slots.h"
+#include "test_manifest.h"
 #include "threads.h"
 
 namespace aoti {
@@ -79,6 +82,73 @@ TEST(Cpu, NamesWhatIsMissing) {
   EXPECT_THAT(MissingFeatures({"asimd"}, "Features\t: fp asimd\n"), IsEmpty());
   EXPECT_THAT(MissingFeatures({"avx2"}, "nothing here"), IsEmpty());
   EXPECT_THAT(MissingFeatures({"no_such_feature"}, ReadCpuInfo()), ElementsAre("no_such_feature"));
+}
+
+Machine Here() {
+  return {"x86_64", "flags : avx avx2\n", "2.36", "2.13.0"};
+}
+
+std::string Told(const Json& target, const Machine& machine) {
+  Json json = ManifestJson();
+  json["target"].update(target);
+  return CheckMachine(Parsed(json), machine).message();
+}
+
+TEST(Machine, WhatFitsPasses) {
+  EXPECT_EQ(Told({{"cpu_features", {"avx2"}}}, Here()), "");
+  EXPECT_EQ(Told({{"glibc", "2.9"}}, Here()), "");
+  EXPECT_EQ(Told(Json::object(), {"x86_64", "", "3.0", "2.12.9"}), "");
+  EXPECT_EQ(Told(Json::object(), {"x86_64", "", "2.36", "2.14.1"}), "");
+}
+
+TEST(Machine, WhatIsMissingIsNamedWithTheMend) {
+  EXPECT_EQ(Told({{"arch", "aarch64"}}, Here()),
+            "the package was compiled for aarch64, and this machine is x86_64: compile it on a "
+            "machine with x86_64");
+  EXPECT_EQ(Told({{"cpu_features", {"avx2", "avx512f"}}}, Here()),
+            "the package was compiled for a CPU with avx512f, which this one lacks: compile it on "
+            "this machine, or for an older target");
+  for (const char* glibc : {"2.37", "3.0", "2.100"}) {
+    EXPECT_EQ(Told({{"glibc", glibc}}, Here()),
+              std::string("the package needs glibc ") + glibc +
+                  " or newer, and this machine has 2.36: compile it on a system as old as this "
+                  "one, or serve it on a newer one");
+  }
+  for (const char* torch : {"2.11.0", "2.15.0", "3.13.0", "1.13.0"}) {
+    Machine machine = Here();
+    machine.torch = torch;
+    EXPECT_EQ(Told(Json::object(), machine),
+              std::string("the package needs torch 2.12 to 2.14, and this backend runs torch ") +
+                  torch +
+                  ": compile it with this torch, or build the backend for torch 2.12 to 2.14");
+  }
+  EXPECT_EQ(Told({{"glibc", "new"}}, Here()),
+            "manifest.target.glibc: expected a version such as \"2.13\", got \"new\"");
+}
+
+TEST(Machine, ThisOneDescribesItself) {
+  const Machine machine = ThisMachine();
+  EXPECT_FALSE(machine.arch.empty());
+  EXPECT_THAT(machine.glibc, ::testing::MatchesRegex("2\\.[0-9]+.*"));
+  EXPECT_THAT(machine.torch, ::testing::MatchesRegex("2\\.[0-9]+\\.[0-9]+.*"));
+}
+
+TEST(Machine, AGpuRunsCodeOfItsMajorUpToItsMinor) {
+  EXPECT_EQ(CheckGpu("sm_90", {9, 0}).message(), "");
+  EXPECT_EQ(CheckGpu("sm_80", {8, 6}).message(), "");
+  EXPECT_EQ(CheckGpu("sm_120", {12, 1}).message(), "");
+  EXPECT_EQ(CheckGpu("sm_90a", {9, 0}).message(), "");
+  EXPECT_EQ(CheckGpu("sm_90", {8, 6}).message(),
+            "the package was compiled for sm_90, and this GPU is sm_86: compile it on a machine "
+            "with this GPU");
+  EXPECT_NE(CheckGpu("sm_86", {8, 0}).message(), "");
+  EXPECT_NE(CheckGpu("sm_80", {9, 0}).message(), "");
+  EXPECT_NE(CheckGpu("sm_100a", {10, 3}).message(), "");
+  for (const char* bad : {"native", "sm_", "sm_9", "sm_90b", "sm_-90", ""}) {
+    EXPECT_EQ(
+        CheckGpu(bad, {9, 0}).message(),
+        std::string("manifest.target.march: expected one such as \"sm_90\", got \"") + bad + "\"");
+  }
 }
 
 TEST(RunnerSlots, FourCallersShareOneRunner) {

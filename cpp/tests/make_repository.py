@@ -6,6 +6,7 @@ The packages are those that the Python tests use as well (`tests/packages.py` ke
 from __future__ import annotations
 
 import hashlib
+import shutil
 import sys
 from pathlib import Path
 
@@ -24,13 +25,15 @@ def main(repo: Path) -> None:
     with exclusive(repo.with_name(repo.name + ".lock")):
         packages = [cpp_package(name) for name in CPP_MODELS]
         digest = hashlib.sha256(repr(packages).encode())
-        for source in sorted((ROOT / "aoti_pack" / "repository").glob("*.py")):
+        for source in [Path(__file__), *sorted((ROOT / "aoti_pack" / "repository").glob("*.py"))]:
             digest.update(source.read_bytes())
         stamp = repo.with_name(repo.name + ".stamp")
         if stamp.exists() and stamp.read_text(encoding="utf-8") == digest.hexdigest():
             return
         for package in packages:
             write_model(package, repo)
+        # As a user drops it in: what `aoti-pack compile` wrote, untouched.
+        shutil.copytree(packages[0], repo / "dropped" / "1", dirs_exist_ok=True)
         write_text(stamp, digest.hexdigest())
 
 

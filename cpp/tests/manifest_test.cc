@@ -2,10 +2,9 @@
 
 #include <gmock/gmock.h>
 
-#include <filesystem>
-#include <fstream>
 #include <ostream>
 
+#include "temp_folder.h"
 #include "test_manifest.h"
 
 namespace aoti {
@@ -173,21 +172,18 @@ TEST(Manifest, RefusesWhatIsNoObject) {
   EXPECT_EQ(ParseManifest(closed).status().message(), "manifest: nested more than 200 deep");
 }
 
-TEST(Manifest, FilesMustBeThereInFullLength) {
-  const auto folder = std::filesystem::path(::testing::TempDir()) / "aoti_manifest_files";
-  std::filesystem::create_directories(folder);
-  EXPECT_THAT(LoadManifest(folder / "none").status().message(), HasSubstr("cannot be read"));
+TEST(Manifest, LoadsFromItsFolder) {
+  const TempFolder temp;
+  EXPECT_THAT(LoadManifest(temp.path()).status().message(), HasSubstr("cannot be read"));
   Json json = ManifestJson();
   json["files"] = {{{"path", "data"}, {"sha256", std::string(64, 'b')}, {"bytes", 4}}};
-  std::ofstream(folder / "manifest.json") << json;
-  std::filesystem::remove(folder / "data");
-  EXPECT_THAT(LoadManifest(folder).status().message(),
-              HasSubstr("data: expected a file of 4 bytes"));
-  std::ofstream(folder / "data") << "abc";
-  EXPECT_THAT(LoadManifest(folder).status().message(), HasSubstr("got 3 bytes"));
-  std::ofstream(folder / "data") << "abcd";
-  EXPECT_TRUE(LoadManifest(folder).ok());
-  std::filesystem::remove_all(folder);
+  WriteFile(temp.path() / "manifest.json", json.dump());
+  const auto manifest = LoadManifest(temp.path());
+  ASSERT_TRUE(manifest.ok()) << manifest.status().message();
+  ASSERT_EQ(manifest->files.size(), 1u);
+  EXPECT_EQ(manifest->files[0].path, "data");
+  EXPECT_EQ(manifest->files[0].bytes, 4u);
+  EXPECT_EQ(manifest->files[0].sha256, std::string(64, 'b'));
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 import stat
+import tempfile
 import zipfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aoti_pack.compiler import archive
 from aoti_pack.compiler.archive import sha256_of, unpack
@@ -43,7 +46,9 @@ def link() -> zipfile.ZipInfo:
         ("evil.so", "leaves"),
         (link(), "not a plain file"),
         ("m/good", "twice"),
-        ("other/good", "twice"),
+        ("other/good", "top folders 'm' and 'other'"),
+        ("m//good", "leaves"),
+        ("m/./good", "leaves"),
         ("m/good/inner", "both as a file and as a folder"),
     ],
 )
@@ -56,6 +61,35 @@ def test_refused_by_name_and_nothing_written(tmp_path: Path, entry, words: str) 
     assert "m.pt2" in str(caught.value)
     assert list(out.iterdir()) == []
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["folder", "m.pt2", "out"]
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.text("ab./\\", max_size=9), st.binary(max_size=9)), min_size=1, max_size=4))
+def test_all_of_it_inside_or_nothing(entries: list[tuple[str, bytes]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "out")
+        out.mkdir()
+        try:
+            made = make(Path(folder, "m.pt2"), *((f"m/{name}", data) for name, data in entries))
+            files = unpack(made, out)
+        except UserError:
+            files = []
+        found = {path.relative_to(out) for path in out.rglob("*") if path.is_file()}
+        assert found == set(files)
+        assert {path.name for path in Path(folder).iterdir()} == {"m.pt2", "out"}
+        for name, data in entries if files else []:
+            if not name.endswith("/") and name:
+                assert (out / name).read_bytes() == data
+
+
+def test_a_nul_does_not_cut_a_name(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    made = make(tmp_path / "m.pt2", ("m/a#.so", b"1"))  # zipfile itself writes no NUL
+    made.write_bytes(made.read_bytes().replace(b"#", b"\0"))
+    with pytest.raises(UserError, match=r"the entry 'm/a\\x00.so', which leaves"):
+        unpack(made, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.parametrize(("bound", "value"), [("MAX_BYTES", 3), ("MAX_ENTRIES", 1)])
