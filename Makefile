@@ -31,7 +31,8 @@ format: venv
 	$(BIN)/ruff format .
 	find cpp -name '*.cc' -o -name '*.h' | xargs $(BIN)/clang-format -i
 
-# The C++ unit tests under AddressSanitizer with UndefinedBehaviorSanitizer, then under ThreadSanitizer.
+# The C++ unit tests and many examples of the fuzz tests under AddressSanitizer with UndefinedBehaviorSanitizer,
+# then the unit tests under ThreadSanitizer.
 sanitize: venv
 	scripts/cpp_tests.sh address
 	scripts/cpp_tests.sh thread

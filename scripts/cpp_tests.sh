@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build and run the C++ unit tests.  usage: scripts/cpp_tests.sh [none|address|thread]
+# Build and run the C++ unit tests, then fuzz what they test (not under ThreadSanitizer).  usage: scripts/cpp_tests.sh [none|address|thread]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 sanitize=${1:-none}
@@ -25,3 +25,9 @@ cmake --build "$build" -j 2 > "$build.log" 2>&1 || {
     exit 1
 }
 ctest --test-dir "$build" --output-on-failure
+case $sanitize in
+    none) FUZZ_PROFILE=quick ;;
+    address) FUZZ_PROFILE=long ;;
+    *) exit 0 ;;
+esac
+AOTI_FUZZ_BUILD="$PWD/$build" FUZZ_PROFILE=$FUZZ_PROFILE "$venv/bin/python" -m pytest -m fuzz tests/fuzz

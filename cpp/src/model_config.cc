@@ -72,6 +72,7 @@ Result<size_t> Instances(const Fields& root) {
   if (!groups->is_array()) return root.Wrong("instance_group", "a list");
   int64_t total = 0;
   for (const Json& group : *groups) {
+    if (!group.is_object()) return root.Wrong("instance_group", "a list of groups");
     const Fields fields(group, root.Path("instance_group"));
     AOTI_ASSIGN_OR_RETURN(const int64_t count, IntOr(fields, "count", 1));
     if (count > INT32_MAX) return fields.Wrong("count", "a count of instances");

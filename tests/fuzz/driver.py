@@ -25,7 +25,7 @@ class Driver:
         self._program = program
         self._environment = os.environ | environment
         self._process: subprocess.Popen[bytes] | None = None
-        self._stderr: IO[bytes] = tempfile.TemporaryFile()
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  as long as this object
 
     def ask(self, kind: str, *parts: bytes | str) -> dict[str, Any]:
         if self._process is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from dataclasses import dataclass, field
@@ -18,21 +19,8 @@ NUMBER = {
     name: number
     for number, name in enumerate(
         [
-            "INVALID",
-            "BOOL",
-            "UINT8",
-            "UINT16",
-            "UINT32",
-            "UINT64",
-            "INT8",
-            "INT16",
-            "INT32",
-            "INT64",
-            "FP16",
-            "FP32",
-            "FP64",
-            "BYTES",
-            "BF16",
+            *("INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"),
+            *("FP16", "FP32", "FP64", "BYTES", "BF16"),
         ]
     )
 }
@@ -56,7 +44,7 @@ class Input:
             "name": self.name,
             "datatype": NUMBER[self.datatype],
             "shape": self.shape,
-            "buffers": [b - a for a, b in zip(edges, edges[1:], strict=False)],
+            "buffers": [b - a for a, b in itertools.pairwise(edges)],
             "misalign": self.misalign,
             "claimed": self.claimed,
         }
