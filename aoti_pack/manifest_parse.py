@@ -43,7 +43,7 @@ _DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
 def parse_manifest(text: str) -> Manifest:
     """Parse and validate; ManifestError names the field at fault, what was expected and what came."""
     try:
-        raw = json.loads(text, parse_constant=_no_constant, parse_int=_int64, parse_float=_finite)
+        raw = json.loads(text, parse_constant=_no_constant, parse_int=_integer, parse_float=_finite)
         json.dumps(raw, ensure_ascii=False).encode()  # half of a surrogate pair is no text
     except (ValueError, RecursionError) as error:
         raise ManifestError(f"not JSON: {error}") from None
@@ -59,9 +59,9 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def _int64(digits: str) -> int:
+def _integer(digits: str) -> int:
     # Whatever else reads the file holds numbers in 64 bits.
-    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
+    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**64:
         raise ValueError(f"{digits[:24]} takes more than 64 bits")
     return int(digits)
 
@@ -175,6 +175,9 @@ def _plain(kind: str, value: Any, where: str) -> Any:
         # bool is an int to Python; to a contract it is not.
         if isinstance(value, _SCALARS[option]) and (option == "bool" or not isinstance(value, bool)):
             if isinstance(value, float) and not math.isfinite(value):
+                break
+            # Sizes and counts are int64 to whatever else reads the file; a value may be uint64.
+            if kind in ("int", "int | str") and isinstance(value, int) and value >= 2**63:
                 break
             return value
     raise ManifestError(f"{where}: expected {kind.replace(' | ', ' or ')}, got {value!r}")

@@ -9,7 +9,7 @@ import torch
 from explicit_server import ExplicitServer, tree
 from packages import compiled_package
 
-from aoti_pack.compiler.build import EAGER_FILE
+from aoti_pack.package_files import EAGER_FILE
 
 pytestmark = pytest.mark.server
 

@@ -12,12 +12,13 @@ from packages import CPP_RECIPES, cpp_package
 
 from aoti_pack.compiler import lower as lowering
 from aoti_pack.compiler.archive import unpack
-from aoti_pack.compiler.build import EAGER_FILE, PACKAGE_FILE, describe_file
+from aoti_pack.compiler.build import describe_file
 from aoti_pack.compiler.export import export
 from aoti_pack.compiler.options import CompileOptions
 from aoti_pack.compiler.runtime import CompiledModel
 from aoti_pack.errors import UserError
 from aoti_pack.manifest import FILE_NAME, Manifest, PackageSpec
+from aoti_pack.package_files import EAGER_FILE, PACKAGE_FILE
 from aoti_pack.recipe import load_recipe
 from aoti_pack.repository.layout import write_model
 from aoti_pack.server.build import backends_directory, build_backend

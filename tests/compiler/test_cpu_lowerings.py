@@ -7,9 +7,9 @@ import torch
 from packages import compiled_package
 
 from aoti_pack.compiler.archive import unpack
-from aoti_pack.compiler.build import EAGER_FILE
 from aoti_pack.compiler.cpu_lowerings import cpu_lowerings
 from aoti_pack.compiler.runtime import CompiledModel
+from aoti_pack.package_files import EAGER_FILE
 from aoti_pack.recipe import load_recipe
 
 

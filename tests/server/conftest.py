@@ -10,8 +10,8 @@ import torch
 from packages import CPP_MODELS, CPP_RECIPES, compiled_package, cpp_package
 from stand import Served, Stand
 
-from aoti_pack.compiler.build import EAGER_FILE
 from aoti_pack.manifest import Manifest
+from aoti_pack.package_files import EAGER_FILE
 from aoti_pack.recipe import load_recipe
 from aoti_pack.repository.config import Serving
 from aoti_pack.repository.layout import write_model
