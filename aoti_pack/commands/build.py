@@ -25,7 +25,7 @@ def build_command(file: Path, repo: Path | None, jobs: int, force: bool, as_json
     them fails; the others are built.
 
     \b
-    Example, models.yaml (paths are relative to it; every compile and serving option is a key):
+    Example, models.yaml (recipe, inputs, repo and out are relative to it; every compile and serving option is a key):
       repo: repo
       models:
         - recipe: aoti_pack.models.hstu:recipe

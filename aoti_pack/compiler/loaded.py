@@ -56,13 +56,13 @@ class LoadedPackage:
         specs = self.manifest.outputs
         if len(outputs) != len(specs):
             raise RuntimeError(f"{self.manifest.name} gave {len(outputs)} outputs, expected {len(specs)}")
-        taken = {tensor.data_ptr() for tensor in flat}
+        taken = {_memory(tensor) for tensor in flat}
         own: dict[str, torch.Tensor] = {}
         for spec, output in zip(specs, outputs, strict=True):
             # An output may be an input or another output; one without a symbol in its shape, a weight.
-            is_shared = output.data_ptr() in taken or not any(isinstance(dim, str) for dim in spec.shape)
+            is_shared = _memory(output) in taken or not any(isinstance(dim, str) for dim in spec.shape)
             own[spec.name] = output.clone() if is_shared else output
-            taken.add(output.data_ptr())
+            taken.add(_memory(output))
         return own
 
     def __repr__(self) -> str:
@@ -119,3 +119,8 @@ def _unpacked(package: Path, digest: str) -> Path:
             unpack(package, Path(folder.name))
             _UNPACKED[digest] = folder
         return Path(_UNPACKED[digest].name)
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """What tells the memory of `tensor` from that of others, views of it included."""
+    return tensor.untyped_storage().data_ptr()

