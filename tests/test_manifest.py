@@ -75,7 +75,8 @@ def test_a_value_of_another_type_is_refused_by_its_field(path) -> None:
 def test_a_missing_field_is_named(path) -> None:
     raw = copy.deepcopy(RAW)
     del at(raw, path[:-1])[path[-1]]
-    optional = ("settings", "dim_order", "mutated", "default", "updatable", "model_name", "reason", "skipped")
+    optional = ("settings", "dim_order", "mutated", "default", "updatable", "aliases", "unread", "model_name")
+    optional += ("reason", "skipped")
     if path[-1] in optional or path[-2:-1] in (("sizes",), ("options",)):
         assert isinstance(Manifest.from_json(json.dumps(raw)), Manifest)
         return
