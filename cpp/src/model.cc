@@ -51,7 +51,8 @@ Model::Model(std::string name, std::filesystem::path folder, Manifest manifest, 
       manifest_(std::move(manifest)),
       instances_(instances),
       threads_(threads),
-      weights_(manifest_.Updatable() ? std::make_unique<Weights>(name_, folder_, manifest_) : nullptr) {}
+      weights_(manifest_.Updatable() ? std::make_unique<Weights>(name_, folder_, manifest_)
+                                     : nullptr) {}
 
 Result<std::unique_ptr<Model>> Model::Create(std::string name, const std::filesystem::path& folder,
                                              std::string_view config_text) {
@@ -95,10 +96,9 @@ Result<std::shared_ptr<Package>> Model::PackageOn(Place place) {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<Package>& package = packages_[place.gpu];
   if (package == nullptr) {
-    AOTI_ASSIGN_OR_RETURN(
-        std::shared_ptr<Package> loaded,
-        Package::Load(folder_ / manifest_.package_path, manifest_.model_name, place,
-                      std::max(instances_, UsableCores())));
+    AOTI_ASSIGN_OR_RETURN(std::shared_ptr<Package> loaded,
+                          Package::Load(folder_ / manifest_.package_path, manifest_.model_name,
+                                        place, std::max(instances_, UsableCores())));
     if (weights_ != nullptr) AOTI_RETURN_IF_ERROR(weights_->Attach(loaded));
     package = std::move(loaded);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -23,10 +24,10 @@ struct TypeName {
 };
 
 constexpr std::array kTypeNames{
-    TypeName{"BOOL", "bool"},    TypeName{"U8", "uint8"},      TypeName{"I8", "int8"},
-    TypeName{"U16", "uint16"},   TypeName{"I16", "int16"},     TypeName{"U32", "uint32"},
-    TypeName{"I32", "int32"},    TypeName{"U64", "uint64"},    TypeName{"I64", "int64"},
-    TypeName{"F16", "float16"},  TypeName{"BF16", "bfloat16"}, TypeName{"F32", "float32"},
+    TypeName{"BOOL", "bool"},   TypeName{"U8", "uint8"},      TypeName{"I8", "int8"},
+    TypeName{"U16", "uint16"},  TypeName{"I16", "int16"},     TypeName{"U32", "uint32"},
+    TypeName{"I32", "int32"},   TypeName{"U64", "uint64"},    TypeName{"I64", "int64"},
+    TypeName{"F16", "float16"}, TypeName{"BF16", "bfloat16"}, TypeName{"F32", "float32"},
     TypeName{"F64", "float64"},
 };
 
@@ -40,7 +41,7 @@ const Datatype* FindType(std::string_view name) {
 // Parses the header. JSON's own rules let a name stand twice, which here could hide a tensor.
 Result<Json> ParseHeader(std::string_view text) {
   std::set<std::string> names;
-  std::string twice;
+  std::optional<std::string> twice;
   bool deep = false;
   const auto look = [&](int depth, Json::parse_event_t event, Json& value) {
     if (depth > kDeepest) deep = true;
@@ -54,8 +55,8 @@ Result<Json> ParseHeader(std::string_view text) {
     Json header = Json::parse(text.begin(), text.end(), look);
     if (deep) return InvalidArgument("the header is nested too deeply");
     if (!header.is_object()) return InvalidArgument("the header is no JSON object");
-    if (names.size() != header.size()) {
-      return InvalidArgument("tensor " + Quoted(twice) + " stands twice in the header");
+    if (twice) {
+      return InvalidArgument("tensor " + Quoted(*twice) + " stands twice in the header");
     }
     return header;
   } catch (const Json::exception& error) {
@@ -64,9 +65,9 @@ Result<Json> ParseHeader(std::string_view text) {
 }
 
 Status CheckMetadata(const Json& metadata) {
-  const bool texts = metadata.is_object() &&
-                     std::all_of(metadata.begin(), metadata.end(),
-                                 [](const Json& value) { return value.is_string(); });
+  const bool texts =
+      metadata.is_object() && std::all_of(metadata.begin(), metadata.end(),
+                                          [](const Json& value) { return value.is_string(); });
   return texts ? Status() : InvalidArgument("__metadata__ is no object of strings");
 }
 
@@ -113,8 +114,8 @@ Result<SafeTensor> ReadTensor(const std::string& name, const Json& value,
   tensor.data = data.subspan(begin, (*offsets)[1].get<size_t>() - begin);
   uint64_t bytes = 0;
   if (!SizeInBytes(tensor.shape, tensor.datatype->bytes, bytes) || bytes != tensor.data.size()) {
-    return InvalidArgument("tensor " + Quoted(name) + " of " + type + " " + Show(*shape) +
-                           " has " + std::to_string(tensor.data.size()) + " bytes of data");
+    return InvalidArgument("tensor " + Quoted(name) + " of " + type + " " + Show(*shape) + " has " +
+                           std::to_string(tensor.data.size()) + " bytes of data");
   }
   return tensor;
 }
@@ -159,8 +160,7 @@ Result<std::vector<SafeTensor>> ReadSafetensors(std::span<const std::byte> file)
     next += tensor.data.size();
   }
   if (next != data.data() + data.size()) {
-    return InvalidArgument("the file has " +
-                           std::to_string(data.data() + data.size() - next) +
+    return InvalidArgument("the file has " + std::to_string(data.data() + data.size() - next) +
                            " bytes after its last tensor");
   }
   return tensors;

@@ -217,7 +217,8 @@ void Weights::Tell(const WeightsPointer& pointer, const Status& status) {
   const Status written = WriteStatus(folder_, {pointer, status.ok(), status.message(), serving});
   if (!written.ok() && !status_fails_) {
     Log(TRITONSERVER_LOG_WARN,
-        name_ + ": the status of weights cannot be written, the metric aoti_weights_version tells: " +
+        name_ +
+            ": the status of weights cannot be written, the metric aoti_weights_version tells: " +
             written.message());
   }
   status_fails_ = !written.ok();

@@ -63,8 +63,8 @@ class Weights {
   std::mutex mutex_;  // of all below but the watcher
   WeightsMetrics metrics_;
   std::vector<std::shared_ptr<Replaceable>> packages_;
-  std::optional<WeightsPointer> serving_;          // none: the package's own
-  std::optional<std::string> seen_;                // the pointer that was dealt with last
+  std::optional<WeightsPointer> serving_;           // none: the package's own
+  std::optional<std::string> seen_;                 // the pointer that was dealt with last
   std::optional<Clock::time_point> missing_since_;  // when the file of a pointer was first missed
   bool status_fails_ = false;
   std::unique_ptr<WeightsWatcher> watcher_;

@@ -94,8 +94,8 @@ Result<std::optional<std::string>> ReadPointer(const std::filesystem::path& fold
   const Result<FileContent> content = ReadFile(folder / kPointerFile, std::nullopt);
   if (content.status().code() == StatusCode::kNotFound) return std::optional<std::string>();
   if (!content.ok()) return content.status();
-  return std::optional(std::string(reinterpret_cast<const char*>(content->memory.get()),
-                                   content->size));
+  return std::optional(
+      std::string(reinterpret_cast<const char*>(content->memory.get()), content->size));
 }
 
 Result<FileContent> ReadWeights(const std::filesystem::path& folder,

@@ -41,7 +41,8 @@ std::string TowerWeights(float value) {
 class Tower {
  public:
   explicit Tower(const VersionFolder& folder, size_t instances = 1) {
-    const std::filesystem::path source = std::filesystem::path(AOTI_TEST_REPOSITORY) / "tower" / "1";
+    const std::filesystem::path source =
+        std::filesystem::path(AOTI_TEST_REPOSITORY) / "tower" / "1";
     std::filesystem::copy(source, folder.path(),
                           std::filesystem::copy_options::recursive |
                               std::filesystem::copy_options::skip_existing |
@@ -142,7 +143,8 @@ TEST(WeightsBackend, RunsInFlightSeeOneSetEach) {
         ASSERT_EQ(scores.size(), 9u);
         ASSERT_THAT(scores, Each(scores[0]));
         std::set<float> sets;
-        for (int value = 1; value <= kPushes; ++value) sets.insert(static_cast<float>(value * value));
+        for (int value = 1; value <= kPushes; ++value)
+          sets.insert(static_cast<float>(value * value));
         ASSERT_TRUE(sets.contains(scores[0])) << scores[0];
         ASSERT_GE(scores[0], newest);
         newest = scores[0];
@@ -180,8 +182,7 @@ TEST(WeightsPackage, WhatTorchWouldCorruptMemoryWithIsRefused) {
               AllOf(HasSubstr("'mix.bias'"), HasSubstr("float32 [16]"), HasSubstr("float64 [16]")));
   EXPECT_THAT(stage({"mix.bias", f32, {8}, true, {}}, 32), HasSubstr("float32 [8]"));
   EXPECT_THAT(stage({"mix.bias", f32, {16}, true, {}}, 60), HasSubstr("'mix.bias'"));
-  EXPECT_EQ(stage({"nothing", f32, {16}, true, {}}, 64),
-            "the package has no constant 'nothing'");
+  EXPECT_EQ(stage({"nothing", f32, {16}, true, {}}, 64), "the package has no constant 'nothing'");
   EXPECT_EQ(stage({"mix.bias", f32, {16}, true, {}}, 64), "");
 }
 

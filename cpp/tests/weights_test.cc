@@ -58,7 +58,7 @@ TEST(WeightsMatch, NamesAndAliases) {
 TEST(WeightsMatch, WhatDoesNotFitIsNamed) {
   EXPECT_EQ(Match(FileBuilder()), "the file lacks 'w', 'n'");
   EXPECT_EQ(Match(Builder().Add("x", {1}, 1).Add("fixed", {1}, 1)),
-            "the file holds 'fixed', 'x', which the package has no updatable constant for");
+            "the file holds 'x', 'fixed', which the package has no updatable constant for");
   EXPECT_EQ(Match(FileBuilder().Add("w", {1, 2}, 1).Add<int64_t>("n", "I64", {}, {3})),
             "tensor 'w': the package has float32 [2], the file float32 [1, 2]");
   EXPECT_EQ(Match(FileBuilder().Add("w", {2}, 1).Add("n", {}, 1)),
@@ -124,14 +124,17 @@ TEST(ReplaceConstants, AllPackagesOrNone) {
 }
 
 TEST(WeightsPointer, FieldsAreChecked) {
-  const Json good = {{"schema", 1}, {"version", 3}, {"sha256", std::string(64, 'b')},
-                     {"bytes", 10}, {"package_sha256", kPackage}};
+  const Json good = {{"schema", 1},
+                     {"version", 3},
+                     {"sha256", std::string(64, 'b')},
+                     {"bytes", 10},
+                     {"package_sha256", kPackage}};
   const auto pointer = ParsePointer(good.dump());
   ASSERT_TRUE(pointer.ok()) << pointer.status().message();
   EXPECT_EQ(pointer->version, 3);
   EXPECT_EQ(pointer->FileName(), std::string(64, 'b') + ".safetensors");
   const std::pair<const char*, Json> wrong[] = {
-      {"schema", 2}, {"version", 0}, {"version", "1"}, {"sha256", "../../etc/passwd"},
+      {"schema", 2}, {"version", 0}, {"version", "1"},           {"sha256", "../../etc/passwd"},
       {"bytes", -1}, {"bytes", 1.5}, {"package_sha256", nullptr}};
   for (const auto& [field, value] : wrong) {
     Json bad = good;
