@@ -91,7 +91,7 @@ def show_manifest(manifest: Manifest) -> None:
                 "target": f"{target.device} {target.arch} march={target.march} {target.simd}".rstrip(),
                 "cpu features": " ".join(target.cpu_features) or "-",
                 "package": f"{manifest.package.path} sha256 {manifest.package.sha256[:16]}…",
-                "constants": len(manifest.constants),
+                "constants": f"{len(manifest.constants)}, {sum(c.updatable for c in manifest.constants)} updatable",
                 "batching": f"proved up to {batching.max} rows"
                 if batching.proved
                 else f"no: {batching.reason}",

@@ -71,6 +71,11 @@ def push_weights(
     """
     folder, number = find_version(repo, name, version)
     manifest = Manifest.load(folder)
+    if not (folder / manifest.package.path).exists():
+        raise UserError(
+            f"{folder} holds no package: the model serves as its Python twin, which reads no pushed weights",
+            mend="push to the model that `aoti-pack package --backend aoti` wrote",
+        )
     progress("checking the file")
     check_weights(file, manifest)
     metrics = None if metrics_url is None else functools.partial(read_metrics, metrics_url, name, number)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -40,7 +41,7 @@ const Datatype* FindType(std::string_view name) {
 // Parses the header. JSON's own rules let a name stand twice, which here could hide a tensor.
 Result<Json> ParseHeader(std::string_view text) {
   std::set<std::string> names;
-  std::string twice;
+  std::optional<std::string> twice;
   bool deep = false;
   const auto look = [&](int depth, Json::parse_event_t event, Json& value) {
     if (depth > kDeepest) deep = true;
@@ -54,8 +55,8 @@ Result<Json> ParseHeader(std::string_view text) {
     Json header = Json::parse(text.begin(), text.end(), look);
     if (deep) return InvalidArgument("the header is nested too deeply");
     if (!header.is_object()) return InvalidArgument("the header is no JSON object");
-    if (names.size() != header.size()) {
-      return InvalidArgument("tensor " + Quoted(twice) + " stands twice in the header");
+    if (twice) {
+      return InvalidArgument("tensor " + Quoted(*twice) + " stands twice in the header");
     }
     return header;
   } catch (const Json::exception& error) {

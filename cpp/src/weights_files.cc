@@ -121,8 +121,9 @@ Status WriteStatus(const std::filesystem::path& folder, const WeightsStatus& sta
   // A name of this process's own: servers on several hosts may share the folder.
   char host[256] = {};
   if (::gethostname(host, sizeof(host) - 1) != 0) host[0] = '\0';
-  const std::filesystem::path beside =
-      folder / ("." + std::string(kStatusFile) + "." + host + "." + std::to_string(::getpid()));
+  std::string name = ".";
+  name.append(kStatusFile).append(".").append(host).append(".").append(std::to_string(::getpid()));
+  const std::filesystem::path beside = folder / name;
   const auto written = [&]() -> Status {
     AOTI_ASSIGN_OR_RETURN(const File file, Open(beside, O_WRONLY | O_CREAT | O_TRUNC));
     if (::fchmod(file.get(), 0644) != 0) {

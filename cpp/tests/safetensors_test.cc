@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "does not begin where"},
         Spoiled{R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", kEight,
                 "4 bytes after its last tensor"},
-        Spoiled{std::string(100000, '['), "", "nested too deeply"}));
+        Spoiled{std::string(100000, '[') + std::string(100000, ']'), "", "nested too deeply"}));
 
 TEST(Safetensors, RefusesALengthBeyondTheFile) {
   EXPECT_THAT(ErrorOf("1234567"), HasSubstr("8 bytes or more, this one 7"));

@@ -58,7 +58,7 @@ TEST(WeightsMatch, NamesAndAliases) {
 TEST(WeightsMatch, WhatDoesNotFitIsNamed) {
   EXPECT_EQ(Match(FileBuilder()), "the file lacks 'w', 'n'");
   EXPECT_EQ(Match(Builder().Add("x", {1}, 1).Add("fixed", {1}, 1)),
-            "the file holds 'fixed', 'x', which the package has no updatable constant for");
+            "the file holds 'x', 'fixed', which the package has no updatable constant for");
   EXPECT_EQ(Match(FileBuilder().Add("w", {1, 2}, 1).Add<int64_t>("n", "I64", {}, {3})),
             "tensor 'w': the package has float32 [2], the file float32 [1, 2]");
   EXPECT_EQ(Match(FileBuilder().Add("w", {2}, 1).Add("n", {}, 1)),

@@ -30,6 +30,7 @@ def repo(tmp_path: Path) -> Path:
     folder.mkdir(parents=True)
     (tmp_path / "repo" / "model" / "1").mkdir()
     manifest(constants=(ConstantSpec("a", "float32", (2,), True),)).save(folder)
+    (folder / "model.pt2").touch()
     return tmp_path / "repo"
 
 
@@ -101,6 +102,9 @@ def test_what_is_not_there_is_named(repo: Path) -> None:
         push_weights(repo, "nothing", repo / "x", timeout_s=0, progress=silent)
     with pytest.raises(UserError, match="model has no version 7"):
         push_weights(repo, "model", repo / "x", version=7, timeout_s=0, progress=silent)
+    (repo / "model" / "2" / "model.pt2").unlink()
+    with pytest.raises(UserError, match="serves as its Python twin"):
+        push_weights(repo, "model", repo / "x", timeout_s=0, progress=silent)
 
 
 def test_damaged_files_are_told(repo: Path) -> None:
