@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -29,8 +28,8 @@ def fill_fault(dtype: str, value: object) -> str | None:
         fits = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
         return None if fits else f"a whole number from {low} to {high}"
     largest = _LARGEST[dtype]
-    fits = isinstance(value, int | float) and not isinstance(value, bool)
-    if fits and math.isfinite(value) and abs(value) <= largest:  # type: ignore[arg-type]
+    # Neither an infinity nor a NaN is at most the largest.
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= largest:
         return None
     return f"a finite number that {dtype} holds"
 

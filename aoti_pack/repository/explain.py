@@ -20,8 +20,8 @@ def explain(
         ("max_batch_size", 0): _max_batch_size(manifest, serving, rows),
         ("instance_group", 0): _instances(manifest, serving),
         ("dynamic_batching", 0): [
-            f"Requests that wait are joined; one waits up to {serving.max_queue_delay_us} microseconds for others "
-            "(--max-queue-delay-us)."
+            "Requests that wait for a free instance are joined; microseconds that one waits for others even when one "
+            f"is free (--max-queue-delay-us): {serving.max_queue_delay_us}."
         ],
         ("model_warmup", 0): [
             "The recipe's example runs before the model is ready; `aoti-pack package` writes its files into warmup/."
@@ -43,8 +43,7 @@ def explain(
     if serving.threads is not None:
         last = 1 if backend == "python" else 0
         comments["parameters", last] = [
-            f"Each instance computes with {serving.threads} threads (--threads); without it, with the cores "
-            "divided by the instances."
+            f"Threads of an instance (--threads): {serving.threads}; without it, the cores divided by the instances."
         ]
     return comments
 
@@ -69,9 +68,9 @@ def _max_batch_size(manifest: Manifest, serving: Serving, rows: int) -> Sequence
 def _instances(manifest: Manifest, serving: Serving) -> Sequence[str]:
     place = f"the package is compiled for {manifest.target.device}"
     threads = (
-        "" if serving.threads else "; without the parameter threads, each has the cores divided by count"
+        "" if serving.threads else "; each computes with the cores divided by them (--threads says else)"
     )
-    return [f"{serving.instances} run at a time (--instances){threads}. The kind: {place}."]
+    return [f"Instances that run at a time (--instances): {serving.instances}{threads}. The kind: {place}."]
 
 
 def _tensor(manifest: Manifest, spec: TensorSpec, form: WireForm) -> Sequence[str]:

@@ -27,7 +27,8 @@ def render(config: Mapping[str, Any], comments: Mapping[Statement, Sequence[str]
     lines: list[str] = []
     for key, value in config.items():
         for index, statement in enumerate(_statements(key, value)):
-            lines += [f"# {line}" for line in (comments or {}).get((key, index), ())]
+            for comment in (comments or {}).get((key, index), ()):
+                lines += [f"# {line}" for line in comment.splitlines()]
             lines.append(statement)
     return "\n".join(lines) + "\n"
 

@@ -67,6 +67,19 @@ def test_what_is_left_out_is_its_default_to_the_bit(loaded: RestServer) -> None:
     assert answered(result, "total", torch.float64).shape == ()
 
 
+@pytest.mark.parametrize("backend", ["aoti", "python"])
+def test_the_twin_fills_what_the_backend_fills(rest: RestServer, backend: str) -> None:
+    name = f"case15_filled_{backend}"
+    rest.write("contract", name, backend=backend)
+    loaded = rest.load(name)
+    assert loaded.status == 200, loaded.error
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    result = rest.ask(name, raw_of("x", x))
+    assert answered(result, "mixed", torch.int64).flatten().tolist() == [((1 << 62) + 1) ^ 3] * 2
+    expected = torch.cat([torch.full((2, 2), 2.0**62), x], 1)  # x * 3 is lost beside 2^62 in float32
+    assert torch.equal(answered(result, "out", torch.float32), expected)
+
+
 def test_bfloat16_in_and_out(loaded: RestServer) -> None:
     x = torch.tensor([[1.0, -2.5, 3e38, 1e-30]], dtype=torch.bfloat16)
     got = answered(loaded.ask("case15_half", raw_of("x", x)), "out", torch.bfloat16)

@@ -77,9 +77,9 @@ def test_each_field_has_its_reason() -> None:
     assert "It goes as [b, 1]" in w
     assert "A request may leave it out: it is 7 everywhere then." in w
     assert "n is 1 to 4" in above(lines, 'output { name: "y"')
-    assert "waits up to 500 microseconds" in above(lines, "dynamic_batching")
-    assert "2 run at a time" in above(lines, "instance_group")
-    assert "3 threads" in above(lines, "parameters")
+    assert "(--max-queue-delay-us): 500." in above(lines, "dynamic_batching")
+    assert "(--instances): 2." in above(lines, "instance_group")
+    assert "(--threads): 3;" in above(lines, "parameters")
 
 
 def test_why_it_is_not_batched() -> None:
@@ -113,7 +113,7 @@ def test_text_and_json_say_the_same(
         "parameters": {key: {"string_value": value} for key, value in parameters.items()},
         "dynamic_batching": {},
     }
-    comments = {("input", 1): ["a comment", name.replace("\n", " ").replace("\r", " ")]}
+    comments = {("input", 1): ["a comment", name]}
     assert text_format.Parse(render(config, comments), ModelConfig()) == json_format.ParseDict(
         config, ModelConfig()
     )

@@ -142,6 +142,14 @@ def test_other_versions_stay_and_a_version_is_replaced(package, tmp_path) -> Non
     assert {p.name for p in (repo / "rows").iterdir()} == {"1", "2", "warmup", "config.pbtxt"}
 
 
+def test_a_model_without_config_is_replaced_too(package, tmp_path) -> None:
+    repo = tmp_path / "repo"
+    model = write_model(package, repo, name="rows.aoti").path
+    (model / "config.pbtxt").unlink()
+    write_model(package, repo, name="rows.aoti", version=2)
+    assert {p.name for p in model.iterdir()} == {"1", "2", "warmup", "config.pbtxt"}
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
