@@ -14,6 +14,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "archive.h"
 #include "fake_server.h"
 #include "json.h"
 #include "manifest.h"
@@ -216,6 +219,25 @@ Json AnswerRequests(Parts parts) {
   return {{"ok", true}, {"answers", answers}, {"runs", runs}};
 }
 
+// Archives.
+
+Json AnswerZip(Parts parts) {
+  std::ifstream stream(parts[0], std::ios::binary);
+  const std::string content{std::istreambuf_iterator<char>(stream),
+                            std::istreambuf_iterator<char>()};
+  const Result<std::vector<ArchiveEntry>> entries =
+      ReadEntries(std::as_bytes(std::span(content.data(), content.size())));
+  const Status unpacked = Unpack(parts[0], parts[1]);
+  if (!entries.ok()) {
+    if (unpacked.ok()) Die("unpacked what cannot be listed: " + entries.status().message());
+    return Refusal(entries.status());
+  }
+  if (!unpacked.ok()) return Refusal(unpacked);
+  Json paths = Json::array();
+  for (const ArchiveEntry& entry : *entries) paths.push_back(entry.path);
+  return {{"ok", true}, {"paths", paths}};
+}
+
 struct Kind {
   std::string_view name;
   size_t parts;
@@ -227,6 +249,7 @@ constexpr std::array kKinds{
     Kind{"config", 2, AnswerConfig},      // a valid manifest; config.pbtxt as JSON
     // A valid manifest; a list of requests, which come to one Execute; the bytes of their buffers.
     Kind{"requests", 3, AnswerRequests},
+    Kind{"zip", 2, AnswerZip},  // the paths of an archive and of an empty folder to unpack it into
 };
 
 // The two pipes.
