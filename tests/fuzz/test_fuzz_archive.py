@@ -48,6 +48,8 @@ def real() -> bytes:
 
 
 REAL = real()
+# What zipfile alone looks at: marks of features that no byte of a stored entry depends on.
+_ZIPFILE_ALONE = ("strong encryption", "zip file version", "span multiple disks")
 NAMES = [
     *(
         "../evil",
@@ -103,7 +105,11 @@ def agree(driver: Driver, content: bytes) -> bool:
         assert elsewhere == [archive]
         assert not any(p.is_symlink() for p in root.rglob("*"))
         if told["ok"]:
-            assert refused is None, f"C++ takes what Python refuses: {refused}"
+            if refused is not None:
+                assert any(word in refused for word in _ZIPFILE_ALONE), (
+                    f"C++ takes what Python refuses: {refused}"
+                )
+                return True
             assert sorted(told["paths"]) == sorted(map(str, listed))
             assert files(native) == files(own)
         elif refused is None:
