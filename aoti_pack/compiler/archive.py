@@ -33,6 +33,8 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
     try:
         with zipfile.ZipFile(archive) as source:
             entries = [(info, _inside(archive, info)) for info in source.infolist() if not info.is_dir()]
+            if not entries:
+                raise UserError(f"{archive} is not a .pt2 archive: it holds no file", mend="compile it again")
             if len(entries) > MAX_ENTRIES or sum(info.file_size for info, _ in entries) > MAX_BYTES:
                 raise UserError(f"{archive} unpacks to {len(entries)} files, more than a package can have")
             tops = sorted({PurePosixPath(info.filename).parts[0] for info, _ in entries})
