@@ -49,8 +49,14 @@ def real() -> bytes:
 
 
 REAL = real()
-# What zipfile alone looks at: marks of features that no byte of a stored entry depends on.
-_ZIPFILE_ALONE = ("strong encryption", "zip file version", "span multiple disks")
+# What zipfile alone looks at: marks of features that no byte of a stored entry depends on, and the directory where
+# it must lie when the records after it have no gaps.
+_ZIPFILE_ALONE = (
+    "Bad magic number for central directory",
+    "strong encryption",
+    "zip file version",
+    "span multiple disks",
+)
 NAMES = [
     *(
         "../evil",
