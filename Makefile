@@ -46,7 +46,7 @@ model-repo: venv
 	$(BIN)/aoti-pack compile aoti_pack.models.hstu:recipe -o build/hstu_tiny
 	$(BIN)/aoti-pack package build/hstu_tiny --repo model_repo --name hstu_tiny
 
-# Minutes of mixed traffic against a real server.
+# Ten minutes (SOAK_SECONDS) of inference, malformed requests and reloads against a real server.
 soak: venv
 	$(BIN)/python -m pytest -m soak $(ARGS)
 

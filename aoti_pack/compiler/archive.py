@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import shutil
 import stat
+import struct
 import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
@@ -46,6 +48,8 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
     try:
         with zipfile.ZipFile(archive) as source:
             entries = [(info, _inside(archive, info)) for info in source.infolist() if not info.is_dir()]
+            if not entries:
+                raise UserError(f"{archive} is not a .pt2 archive: it holds no file", mend="compile it again")
             if len(entries) > MAX_ENTRIES or sum(info.file_size for info, _ in entries) > MAX_BYTES:
                 raise UserError(f"{archive} unpacks to {len(entries)} files, more than a package can have")
             tops = sorted({PurePosixPath(info.filename).parts[0] for info, _ in entries})
@@ -64,8 +68,21 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
                     shutil.copyfileobj(data, out, 1 << 20)
     except FileNotFoundError:
         raise UserError(f"{archive} is missing", mend="compile it again") from None
-    # zipfile's own ways of saying that an archive is damaged, encrypted or packed in an unknown way.
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+    # zipfile's own ways of saying that an archive is damaged, encrypted or packed in an unknown way: offsets before
+    # its start, names that are no UTF-8 and records that end too early come as they come.
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        struct.error,
+        EOFError,
+        RuntimeError,
+        ValueError,
+        LookupError,
+    ) as error:
+        raise UserError(f"{archive} is not a .pt2 archive: {error}", mend="compile it again") from None
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENAMETOOLONG):
+            raise
         raise UserError(f"{archive} is not a .pt2 archive: {error}", mend="compile it again") from None
     return sorted(Path(path) for _, path in entries)
 

@@ -111,3 +111,25 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "w.pt2").write_bytes(whole.replace(b"12345678", b"12345679", 1))
     with pytest.raises(UserError, match=r"not a \.pt2 archive"):
         unpack(tmp_path / "w.pt2", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"m/aaaa", b"m/a\xff\xffa"),  # a name that says it is UTF-8
+        (b"PK\x05\x06" + bytes(4), b"PK\x05\x06" + bytes(3) + b"\1"),
+    ],
+)
+def test_damage_of_any_kind_is_a_user_error(tmp_path: Path, old: bytes, new: bytes) -> None:
+    name = zipfile.ZipInfo("m/aaaa")
+    whole = bytearray(make(tmp_path / "m.pt2", (name, b"1")).read_bytes())
+    directory = whole.rindex(b"PK\x01\x02")
+    whole[directory + 9] |= 0x08  # the flag for UTF-8
+    (tmp_path / "m.pt2").write_bytes(bytes(whole).replace(old, new))
+    if new.startswith(b"PK"):
+        # A directory that claims to be longer than the file before it.
+        content = bytearray((tmp_path / "m.pt2").read_bytes())
+        content[-10:-6] = (2**31).to_bytes(4, "little")
+        (tmp_path / "m.pt2").write_bytes(bytes(content))
+    with pytest.raises(UserError, match=r"not a \.pt2 archive"):
+        unpack(tmp_path / "m.pt2", tmp_path / "out")

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.fuzz
 
 # The C++ side reads what torch writes and no more, so it alone refuses these.
 _STRICTER = (
+    "two different sizes",
     "compressed",
     "overlap",
     "directory",
@@ -48,6 +49,14 @@ def real() -> bytes:
 
 
 REAL = real()
+# What zipfile alone looks at: marks of features that no byte of a stored entry depends on, and the directory where
+# it must lie when the records after it have no gaps.
+_ZIPFILE_ALONE = (
+    "Bad magic number for central directory",
+    "strong encryption",
+    "zip file version",
+    "span multiple disks",
+)
 NAMES = [
     *(
         "../evil",
@@ -103,7 +112,11 @@ def agree(driver: Driver, content: bytes) -> bool:
         assert elsewhere == [archive]
         assert not any(p.is_symlink() for p in root.rglob("*"))
         if told["ok"]:
-            assert refused is None, f"C++ takes what Python refuses: {refused}"
+            if refused is not None:
+                assert any(word in refused for word in _ZIPFILE_ALONE), (
+                    f"C++ takes what Python refuses: {refused}"
+                )
+                return True
             assert sorted(told["paths"]) == sorted(map(str, listed))
             assert files(native) == files(own)
         elif refused is None:
