@@ -330,13 +330,13 @@ Result<Manifest> Read(const Fields& root) {
   AOTI_RETURN_IF_ERROR(ReadSymbols(root, manifest));
   AOTI_RETURN_IF_ERROR(ReadTensors(root, "inputs", manifest, manifest.inputs));
   AOTI_RETURN_IF_ERROR(ReadTensors(root, "outputs", manifest, manifest.outputs));
-  AOTI_RETURN_IF_ERROR(CheckSizesAreTold(manifest));
   AOTI_ASSIGN_OR_RETURN(manifest.baked, ReadBaked(root));
   AOTI_RETURN_IF_ERROR(ReadConstants(root, manifest.constants));
   AOTI_RETURN_IF_ERROR(ReadNames(root, "unread", manifest.unread));
   AOTI_RETURN_IF_ERROR(ReadBatching(root, manifest));
   if (manifest.wire == Wire::kRows) AOTI_RETURN_IF_ERROR(CheckRows(manifest));
   AOTI_RETURN_IF_ERROR(CheckManifest(manifest));
+  AOTI_RETURN_IF_ERROR(CheckSizesAreTold(manifest));
   return manifest;
 }
 

@@ -74,7 +74,7 @@ TEST(Loading, ASharedLoadEndsWithItsLastUser) {
 TEST(Loading, UpdatableWeightsAreNotShared) {
   const std::filesystem::path folder = kRepository / "arith" / "1";
   Manifest manifest = ManifestOf(folder);
-  manifest.constants.push_back({"weight", FindDatatype("float32"), {2}, true});
+  manifest.constants.push_back({"weight", FindDatatype("float32"), {2}, true, {}});
   const auto one = LoadPackage(folder, manifest, Place{}, 1);
   const auto two = LoadPackage(folder, manifest, Place{}, 1);
   ASSERT_TRUE(one.ok() && two.ok());

@@ -145,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"/inputs/0/shape/1", "b",
                 "manifest.inputs.ids: expected axis 0 alone to count 'b'"},
         Refusal{"/outputs/0/shape/1", "2*b", "scores: expected axis 0 alone to count 'b'"},
-        Refusal{"/outputs/0/shape/1", "2*z", "scores: \"2*z\" is not made of this manifest's"},
+        Refusal{"/outputs/0/shape/1", "2*z", "scores: the size '2*z': 'z' is no symbol"},
         Refusal{"/inputs", Json::array(),
                 "manifest.inputs: expected one or more for wire \"rows\""},
         Refusal{"/inputs/1/shape", {4}, "expected axis 0 to be 'b' for wire \"rows\", got [4]"},
