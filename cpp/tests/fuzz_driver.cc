@@ -33,6 +33,8 @@
 #include "plain_executor.h"
 #include "request.h"
 #include "runner.h"
+#include "safetensors.h"
+#include "sha256.h"
 #include "statistics.h"
 
 namespace aoti {
@@ -238,6 +240,19 @@ Json AnswerZip(Parts parts) {
   return {{"ok", true}, {"paths", paths}};
 }
 
+Json AnswerSafetensors(Parts parts) {
+  const auto tensors = ReadSafetensors(std::as_bytes(std::span(parts[0])));
+  if (!tensors.ok()) return Refusal(tensors.status());
+  Json list = Json::array();
+  for (const SafeTensor& tensor : *tensors) {
+    list.push_back({{"name", tensor.name},
+                    {"dtype", tensor.datatype->torch_name},
+                    {"shape", tensor.shape},
+                    {"sha256", Sha256Of(tensor.data)}});
+  }
+  return {{"ok", true}, {"tensors", list}};
+}
+
 struct Kind {
   std::string_view name;
   size_t parts;
@@ -250,6 +265,7 @@ constexpr std::array kKinds{
     // A valid manifest; a list of requests, which come to one Execute; the bytes of their buffers.
     Kind{"requests", 3, AnswerRequests},
     Kind{"zip", 2, AnswerZip},  // the paths of an archive and of an empty folder to unpack it into
+    Kind{"safetensors", 1, AnswerSafetensors},  // the content of a file
 };
 
 // The two pipes.

@@ -20,18 +20,26 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 from attack import Connections, judge
 from malformed import MODELS, good, wrong
-from packages import cpp_package
+from packages import CPP_RECIPES, cpp_package
 from resident import resident_bytes
 from rich.progress import Progress
+from safetensors.torch import save_model
 from tritonclient.grpc import InferenceServerClient
 from tritonclient.utils import InferenceServerException
 
+from aoti_pack.bench.client import ModelClient
+from aoti_pack.errors import UserError
+from aoti_pack.manifest import Manifest
+from aoti_pack.progress import silent
+from aoti_pack.recipe import load_recipe
 from aoti_pack.repository.config import Serving
 from aoti_pack.repository.layout import write_model
 from aoti_pack.server.find import ServerBinary
 from aoti_pack.server.launch import TritonServer
+from aoti_pack.weights.push import push_weights
 
 pytestmark = [pytest.mark.server, pytest.mark.soak, pytest.mark.timeout(0)]
 
@@ -41,12 +49,13 @@ REPORT = Path(__file__).parents[2] / "build" / "soak.json"
 _PERIOD_S = 0.25
 # The server itself keeps 3.5 kB of each load that fails (as many where the backend does not exist), so only some do.
 _FAILS_EACH = 50
+UPDATED = "tower"
 
 
 @pytest.fixture
 def server(binary: ServerBinary, backends: Path, tmp_path: Path) -> Iterator[TritonServer]:
     repo = tmp_path / "repo"
-    for name in MODELS:
+    for name in (*MODELS, UPDATED):
         instances = 2 if name == "arith" else 1
         write_model(cpp_package(name), repo, serving=Serving(instances=instances, threads=1))
     flags = ("--model-control-mode=explicit", "--load-model=*")
@@ -112,12 +121,41 @@ class Soak:
             self.count("reloads")
         control.close()
 
+    def push(self, seed: int) -> None:
+        """New weights again and again, and now and then a file that is none; answers are those of one set, whole."""
+        rng = torch.Generator().manual_seed(seed)
+        recipe = load_recipe(f"{CPP_RECIPES}:{UPDATED}", {})
+        model, folder = recipe.build(), self.server.repository.parent / "weights"
+        folder.mkdir()
+        client = ModelClient(
+            self.server.grpc_url, UPDATED, Manifest.load(self.server.repository / UPDATED / "1")
+        )
+        while not self.over.is_set():
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.copy_(torch.randn(parameter.shape, generator=rng))
+            file = folder / "new.safetensors"
+            save_model(model, file)
+            done = push_weights(self.server.repository, UPDATED, file, timeout_s=60, progress=silent)
+            assert done.state == "swapped", done
+            inputs = recipe.draw(done.weights_version, {"b": 3, "n": 5})
+            with torch.no_grad():
+                expected = model(**inputs)
+            torch.testing.assert_close(client.infer(inputs)["scores"], expected, rtol=1e-4, atol=1e-4)
+            self.count("pushes")
+            if done.weights_version % 10 == 0:
+                file.write_bytes(file.read_bytes()[:-1])
+                with pytest.raises(UserError, match=r"new\.safetensors"):
+                    push_weights(self.server.repository, UPDATED, file, timeout_s=60, progress=silent)
+                self.count("pushes refused")
+        client.close()
+
 
 def test_everything_at_once(server: TritonServer, capsys: pytest.CaptureFixture[str]) -> None:
     soak = Soak(server)
     pid, started = server.pid, time.monotonic()
     memory: list[tuple[float, int]] = []
-    work: list[Callable[[int], None]] = [soak.infer, soak.infer, soak.attack, soak.reload]
+    work: list[Callable[[int], None]] = [soak.infer, soak.infer, soak.attack, soak.reload, soak.push]
     with capsys.disabled(), Progress(transient=True) as bar, ThreadPoolExecutor(len(work)) as pool:
         task = bar.add_task("soak", total=SECONDS)
         jobs = [pool.submit(one, seed) for seed, one in enumerate(work)]
