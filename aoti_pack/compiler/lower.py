@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 import warnings
@@ -45,6 +46,7 @@ def lower(exported: Exported, package: Path, options: CompileOptions) -> None:
         inductor_for(cpu_target(options.target_cpu)),
         cpu_lowerings(options.device),
         warnings.catch_warnings(),
+        _without_fallback_notes(),
         torch.no_grad(),
         torch.random.fork_rng(devices=[]),
     ):
@@ -64,6 +66,21 @@ def lower(exported: Exported, package: Path, options: CompileOptions) -> None:
                 mend="`--debug` shows the whole trace",
             ) from error
         repack(raw, package, build=build, keep_sources=options.keep_sources)
+
+
+@contextmanager
+def _without_fallback_notes() -> Iterator[None]:
+    """Keep torch from telling, operator by operator, that what `cpu_lowerings` sends to ATen goes to ATen."""
+
+    def wanted(record: logging.LogRecord) -> bool:
+        return "proxy executor" not in record.getMessage()
+
+    logger = logging.getLogger("torch._inductor.ir")
+    logger.addFilter(wanted)
+    try:
+        yield
+    finally:
+        logger.removeFilter(wanted)
 
 
 @contextmanager

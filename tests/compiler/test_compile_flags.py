@@ -30,7 +30,8 @@ from aoti_pack.errors import UserError
 def test_flags(flags, options, configs, monkeypatch, tmp_path) -> None:
     seen: list[CompileOptions] = []
 
-    def compile_recipe(_recipe, _out, *, options, settings, progress) -> None:
+    def compile_recipe(_recipe, _out, *, options, settings, tune_request, progress) -> None:
+        assert tune_request is None
         seen.append(options)
         raise UserError(f"nothing to do with {settings} for {progress}")
 

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.slow
 
 
 def digests(folder: Path) -> dict[str, str]:
-    return {path.name: sha256_of(path) for path in sorted(folder.iterdir())}
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
 
 
 def test_two_at_once_and_one_alone_give_the_same_bytes(portable, tmp_path) -> None:
@@ -40,7 +41,7 @@ def test_no_path_of_this_machine_is_in_it(portable) -> None:
     words = [portable.temp, Path.home(), packages, packages.resolve(), Path.cwd(), "aoti-pack-inductor-"]
     if len(getpass.getuser()) > 3:
         words.append(f"/{getpass.getuser()}")
-    for file in ("model.pt2", "eager.pt", "sample.pt"):
+    for file in ("model.pt2", "eager.pt", "structure.pt", "sample.pt"):
         data = (portable.folder / file).read_bytes()
         assert [str(word) for word in words if str(word).encode() in data] == []
     # The strings that stood there are: without them nothing was looked for.
@@ -57,7 +58,7 @@ def test_it_ships_no_sources_and_no_debug_information(portable) -> None:
 
 def test_torchs_own_loader_runs_it(portable, recipes) -> None:
     x = torch.randn(5, 4)
-    found = torch._inductor.aoti_load_package(str(portable.folder / "model.pt2"))(x=x)
+    found = torch._inductor.aoti_load_package(str(portable.folder / "model.pt2"))(x)
     recipe = load_recipe(f"{recipes / 'tiny.py'}:recipe", {})
     torch.testing.assert_close(found.double(), recipe.build().double()(x.double()), rtol=1e-5, atol=1e-5)
     assert Manifest.load(portable.folder).options["target_cpu"] == portable_runs.TARGET

@@ -61,7 +61,7 @@ class FakeCompiled:
 
     def run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         with torch.no_grad():
-            return [self.module(x=inputs[0])]
+            return [self.module(inputs[0])]
 
 
 def reference(model: nn.Module) -> Reference:
