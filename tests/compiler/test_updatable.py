@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from aoti_pack.compiler.export import Exported, export
 from aoti_pack.compiler.lower import inductor_configs
@@ -61,7 +62,7 @@ class FakeCompiled:
 
     def run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         with torch.no_grad():
-            return [self.module(inputs[0])]
+            return list(pytree.tree_leaves(self.module(inputs[0])))
 
 
 def reference(model: nn.Module) -> Reference:

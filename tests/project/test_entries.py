@@ -80,7 +80,7 @@ def test_files_are_looked_for_beside_it(tmp_path, monkeypatch) -> None:
         ("models:\n- recipe: a\n  instancs: 2", r"models\.yaml:3: models\[0\]\.instancs: there is no such key"),
         ("models:\n- recipe: a\n  target_cpu: 3", r"models\.yaml:3: models\[0\]\.target_cpu: expected a text, got 3"),
         ("models:\n- recipe: a\n  freezing: 1", r"models\[0\]\.freezing: expected true or false, got 1"),
-        ("models:\n- recipe: a\n  instances: yes", r"models\[0\]\.instances: expected a whole number or nothing, got true"),
+        ("models:\n- recipe: a\n  instances: yes", r"\[0\]\.instances: expected a whole number or nothing, got true"),
         ("models:\n- recipe: a\n  threads: x", r"models\[0\]\.threads: expected a whole number or nothing, got \"x\""),
         ("models:\n- recipe: a\n  instances: 0", r"models\[0\]: --instances is 0, expected 1 or more"),
         ("models:\n- recipe: a\n  version: 0", r"models\[0\]\.version: expected 1 or more, got 0"),
