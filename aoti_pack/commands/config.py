@@ -34,5 +34,5 @@ def config_command(folder: Path, name: str | None, backend: str, serving: Servin
     if as_json:
         console.print_json(plan.config)
         return
-    comments = explain(plan.manifest, serving, backend=backend, name=plan.name)
+    comments = explain(plan.manifest, plan.serving, backend=backend, name=plan.name)
     click.echo(config_text(plan.config, comments), nl=False)

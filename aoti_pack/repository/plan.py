@@ -25,12 +25,14 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 class Plan:
     """A package as it will be served.
 
-    manifest: with the wire form that the serving options leave it. config: config.pbtxt in JSON form.
+    manifest: with the wire form that the serving options leave it. serving: with what was tuned filled in.
+    config: config.pbtxt in JSON form.
     warmup: what goes into the files of the warm-up request, which lie in `warmup/` beside config.pbtxt.
     """
 
     name: str
     manifest: Manifest
+    serving: Serving
     max_batch_size: int
     config: Mapping[str, Any]
     warmup: Mapping[str, torch.Tensor]
@@ -71,7 +73,7 @@ def plan_model(
         warmup_rows=min(rows, max_batch_size) if max_batch_size else 1,
         parameters=twin_parameters(compiled=compile_twin) if backend == "python" else {},
     )
-    return Plan(name, manifest, max_batch_size, config, files)
+    return Plan(name, manifest, serving, max_batch_size, config, files)
 
 
 def _sample(folder: Path, manifest: Manifest) -> Sequence[torch.Tensor]:
