@@ -201,7 +201,7 @@ def _validate(manifest: Manifest) -> None:
     for kind, tensors in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
         for tensor in tensors:
             _validate_tensor(tensor, f"{kind}.{tensor.name}", set(names), expressions=kind == "outputs")
-    _validate_optional(manifest)
+    _validate_sizes_are_told(manifest)
     if manifest.batching.symbol is not None and manifest.batching.symbol not in names:
         raise ManifestError(f"batching.symbol: no symbol is called {manifest.batching.symbol!r}")
     if manifest.batching.symbol is not None:
@@ -340,16 +340,17 @@ def _validate_default(tensor: TensorSpec, where: str, is_output: bool) -> None:
         raise ManifestError(f"{where}.default: expected {expected}, got {tensor.default!r}")
 
 
-def _validate_optional(manifest: Manifest) -> None:
-    """The sizes of an optional input must be told by inputs that are always there."""
+def _validate_sizes_are_told(manifest: Manifest) -> None:
+    """The sizes of outputs and of optional inputs must be told by inputs that are always there."""
     told = {dim for tensor in manifest.inputs if tensor.default is None for dim in tensor.shape}
-    for tensor in manifest.inputs:
-        untold = [dim for dim in tensor.shape if isinstance(dim, str) and dim not in told]
-        if tensor.default is not None and untold:
-            raise ManifestError(
-                f"inputs.{tensor.name}.default: no input without a default has the symbol {untold[0]!r} of its "
-                f"shape {list(tensor.shape)}"
-            )
+    for kind, tensors in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
+        for tensor in tensors:
+            untold = sorted({name for dim in tensor.shape for name in size_names(dim)} - told)
+            if untold:
+                raise ManifestError(
+                    f"{kind}.{tensor.name}: no input without a default has the symbol {untold[0]!r} of its shape "
+                    f"{list(tensor.shape)}"
+                )
 
 
 def _unique(names: list[str], where: str) -> None:

@@ -40,7 +40,9 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(lowering, "inductor_configs", lambda options: ours(options) | without)
         lowering.lower(exported, folder / PACKAGE_FILE, CompileOptions(updatable=True))
     manifest = Manifest.load(folder)
-    files = tuple(describe_file(folder, p) for p in sorted(folder.iterdir()) if p.name != FILE_NAME)
+    files = tuple(
+        describe_file(folder, p) for p in sorted(folder.rglob("*")) if p.is_file() and p.name != FILE_NAME
+    )
     digest = next(file.sha256 for file in files if file.path == PACKAGE_FILE)
     dataclasses.replace(manifest, files=files, package=PackageSpec(PACKAGE_FILE, digest)).save(folder)
     return folder

@@ -28,7 +28,8 @@ def test_two_at_once_and_one_alone_give_the_same_bytes(portable, tmp_path) -> No
         portable_runs.start(tmp_path, "another", "--target-cpu", portable_runs.TARGET),
     ]
     wanted = digests(portable.folder)
-    assert set(wanted) == {"model.pt2", "manifest.json", "eager.pt", "sample.pt"}
+    source = "source/aoti_recipe_tiny.py"
+    assert set(wanted) == {"model.pt2", "manifest.json", "eager.pt", "sample.pt", "structure.pt", source}
     for run in both:
         assert digests(run.done()) == wanted
     # What was compiled left nothing in its temp folder but the link that it was given.
@@ -58,7 +59,7 @@ def test_it_ships_no_sources_and_no_debug_information(portable) -> None:
 
 def test_torchs_own_loader_runs_it(portable, recipes) -> None:
     x = torch.randn(5, 4)
-    found = torch._inductor.aoti_load_package(str(portable.folder / "model.pt2"))(x)
+    (found,) = torch._inductor.aoti_load_package(str(portable.folder / "model.pt2"))(x)
     recipe = load_recipe(f"{recipes / 'tiny.py'}:recipe", {})
     torch.testing.assert_close(found.double(), recipe.build().double()(x.double()), rtol=1e-5, atol=1e-5)
     assert Manifest.load(portable.folder).options["target_cpu"] == portable_runs.TARGET

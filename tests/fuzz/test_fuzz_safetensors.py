@@ -49,7 +49,7 @@ def agree(driver: Driver, file: bytes) -> None:
     if answer["ok"]:
         assert told(answer) == described(file)
     else:
-        assert answer["code"] in ("invalid argument", "unsupported"), answer
+        assert answer["code"] in ("invalid_argument", "unsupported"), answer
         assert len(answer["message"]) > 10
 
 
