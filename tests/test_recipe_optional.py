@@ -115,7 +115,7 @@ def test_a_manifest_carries_it() -> None:
     [
         (1, 1.5, "inputs.t.default: expected a whole number from"),
         (1, 2**63, "inputs.t.default: expected a whole number from"),
-        (1, 7, "inputs.t.default: no input without a default has the symbol 'n' of its shape ['b', 'n']"),
+        (1, 7, "inputs.t: no input without a default has the symbol 'n' of its shape ['b', 'n']"),
     ],
 )
 def test_a_manifest_with_a_wrong_one_is_refused(index, value, told) -> None:
