@@ -63,7 +63,7 @@ def test_four_commands_from_a_file_of_ones_own_to_an_answer(tmp_path: Path) -> N
         )
     try:
         request = curl_line.replace("localhost:8000", f"127.0.0.1:{http}")
-        done = subprocess.run(request, shell=True, capture_output=True, check=True, timeout=300)
+        done = subprocess.run(request, shell=True, capture_output=True, check=True, timeout=420)
         (output,) = json.loads(done.stdout)["outputs"]
     finally:
         serving.send_signal(signal.SIGINT)
