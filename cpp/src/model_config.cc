@@ -155,6 +155,11 @@ Status CheckTensors(const std::vector<ConfigTensor>& tensors, const std::vector<
                      [&tensor](const TensorSpec& s) { return s.name == tensor.name; })) {
       return Contradiction(kind + " '" + tensor.name + "'", "no such " + kind, tensor.data_type);
     }
+    if (std::count_if(tensors.begin(), tensors.end(), [&tensor](const ConfigTensor& other) {
+          return other.name == tensor.name;
+        }) > 1) {
+      return Contradiction(kind + " '" + tensor.name + "'", "it once", "it several times");
+    }
   }
   return {};
 }

@@ -119,6 +119,13 @@ INSTANTIATE_TEST_SUITE_P(
         Contradiction{"/parameters/threads/string_value", "",
                       "config.parameters.threads.string_value: expected a whole number"}));
 
+TEST(ModelConfig, ATensorThatStandsTwiceIsRefused) {
+  Json json = ConfigJson();
+  json["input"].push_back(json["input"][0]);
+  EXPECT_THAT(CheckConfig(*ParseModelConfig(json.dump()), Parsed(ManifestJson())).message(),
+              HasSubstr("input 'ids': the manifest expects it once, got it several times"));
+}
+
 TEST(ModelConfig, AFixedSizeInTheRangeNarrows) {
   Json json = ConfigJson();
   json["input"][0]["dims"] = {64};
