@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 from aoti_pack.compiler.cpu_lowerings import cpu_lowerings
 from aoti_pack.compiler.cpu_target import cpu_target, inductor_for
+from aoti_pack.compiler.environment import environment
 from aoti_pack.compiler.export import Exported
 from aoti_pack.compiler.options import CompileOptions
 from aoti_pack.compiler.repack import repack
@@ -90,14 +90,8 @@ def _fresh_cache() -> Iterator[Path]:
     The compiler's own temporary files go there too, so that an interrupted compile leaves none behind.
     """
     names = ("TORCHINDUCTOR_CACHE_DIR", "TMPDIR")
-    before = {name: os.environ.get(name) for name in names}
-    with tempfile.TemporaryDirectory(prefix="aoti-pack-inductor-") as folder:
-        os.environ.update(dict.fromkeys(names, folder))
-        try:
-            yield Path(folder)
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
+    with (
+        tempfile.TemporaryDirectory(prefix="aoti-pack-inductor-") as folder,
+        environment(dict.fromkeys(names, folder)),
+    ):
+        yield Path(folder)

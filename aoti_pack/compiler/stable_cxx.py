@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from aoti_pack.compiler.environment import environment
 from aoti_pack.compiler.march import compiler
 from aoti_pack.errors import UserError
 
@@ -34,13 +35,5 @@ def stable_compiler(build: Path) -> Iterator[dict[str, Any]]:
         "AOTI_PACK_SITE_DIR": str(packages),
         "AOTI_PACK_REAL_SITE_DIR": str(packages.resolve()),
     }
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
+    with environment(variables):
         yield {"cpp.cxx": str(command), "aot_inductor.model_name_for_generated_files": "model"}
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -13,7 +13,6 @@ its digest and unpack the parts that a server needs:
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -27,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from aoti_pack.atomic import exclusive, new_directory
+from aoti_pack.compiler.archive import sha256_of
 from aoti_pack.errors import UserError
 from aoti_pack.paths import user_cache
 from aoti_pack.progress import Progress, silent
@@ -199,8 +199,7 @@ def _pip_failure(release: Release, errors: str) -> UserError:
 
 def check_digest(wheel: Path, release: Release) -> None:
     """Raise `UserError` unless the file's SHA-256 is the pinned one."""
-    with wheel.open("rb") as handle:
-        digest = hashlib.file_digest(handle, "sha256").hexdigest()
+    digest = sha256_of(wheel)
     if digest != release.sha256:
         raise UserError(
             f"{wheel.name} is not the pinned file: its sha256 is {digest}, expected {release.sha256}",
